@@ -1,0 +1,53 @@
+# make demo    six hospitals train one model; report in runs/demo/report.html
+# make test    all tests
+# make check   format, lint, types, import contracts
+# Each sets up what it needs in .venv, once.
+
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --progress-bar on -c constraints.txt
+
+.PHONY: demo test check bench clean help
+
+help:
+	@sed -n 's/^# //p' Makefile
+
+demo: .venv/installed
+	$(BIN)/fedce run --data fundus6 --scale demo --out runs/demo --replace
+	@echo "open runs/demo/report.html in a browser"
+
+test: .venv/installed-dev
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+check: .venv/installed-dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: .venv/installed-dev
+	$(BIN)/python benchmarks/overhead.py
+	$(BIN)/python benchmarks/server_step.py
+
+# Stamps, so that a second make does not install again; a changed constraint or dependency does.
+.venv/bin/python:
+	@echo "[1/3] creating the virtual environment in .venv with $$($(PYTHON) --version)"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "fedce needs Python 3.11 or newer; set PYTHON=python3.11"; exit 2; }
+	$(PYTHON) -m venv .venv
+
+.venv/installed: pyproject.toml constraints.txt | .venv/bin/python
+	@echo "[2/3] installing fedce with the versions in constraints.txt (torch is about 200 MB; 1 to 3 minutes)"
+	$(INSTALL) torch==2.13.0
+	$(INSTALL) -e .
+	@touch $@
+	@echo "[3/3] ready"
+
+.venv/installed-dev: pyproject.toml constraints.txt | .venv/bin/python
+	@echo "[2/3] installing fedce, its test tools and nvflare with the versions in constraints.txt (1 to 3 minutes)"
+	$(INSTALL) torch==2.13.0
+	$(INSTALL) -e '.[dev,nvflare]'
+	@touch $@ .venv/installed
+	@echo "[3/3] ready"
+
+clean:
+	rm -rf .venv build dist src/*.egg-info

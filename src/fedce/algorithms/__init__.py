@@ -1,0 +1,63 @@
+"""The algorithms by the names of the command line."""
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from pydantic import ValidationError
+
+from fedce.algorithms.base import Algorithm
+from fedce.algorithms.fedavg import FedAvg
+from fedce.algorithms.fedce import FedCE
+from fedce.algorithms.standalone import Standalone
+from fedce.algorithms.uniform import Uniform
+from fedce.config import load_object
+from fedce.errors import ConfigError, first_problem, nearest
+
+ALGORITHMS: Mapping[str, tuple[type[Algorithm], Mapping[str, Any]]] = {
+    "fedce": (FedCE, {"combine": "product"}),
+    "fedce-sum": (FedCE, {"combine": "sum"}),
+    "fedce-cos": (FedCE, {"combine": "cos"}),
+    "fedce-err": (FedCE, {"combine": "err"}),
+    "fedavg": (FedAvg, {}),
+    "uniform": (Uniform, {}),
+    "standalone": (Standalone, {}),
+}
+
+
+def make(name: str, options: Mapping[str, Any]) -> Algorithm:
+    """The algorithm of that name, or of your own at package.module:Class, with its options checked."""
+    kind, fixed = _find(name)
+    known = options_of(name)
+    for key in options.keys() - known:
+        have = ", ".join(sorted(known)) or "none"
+        raise ConfigError(f"algorithm {name!r} has no option {key!r}{nearest(key, known)}; it has: {have}")
+    try:
+        return kind(**fixed, **options)
+    except ValidationError as error:
+        raise ConfigError(f"algorithm.{first_problem(error)}") from None
+
+
+def _find(name: str) -> tuple[type[Algorithm], Mapping[str, Any]]:
+    if ":" in name:
+        return load_object(name, "algorithm.name"), {}
+    if name not in ALGORITHMS:
+        raise ConfigError(f"unknown algorithm {name!r}{nearest(name, ALGORITHMS)}; known: {', '.join(ALGORITHMS)}")
+    return ALGORITHMS[name]
+
+
+def options_of(name: str) -> set[str]:
+    """The options that a user may set; what the name already says is not among them."""
+    kind, fixed = _find(name)
+    return {field.name for field in fields(kind)} - fixed.keys()  # type: ignore[arg-type]
+
+
+def name_of(algorithm: Algorithm) -> str:
+    """The name under which `make` gives this algorithm back, apart from its options."""
+    for name, (kind, fixed) in ALGORITHMS.items():
+        if type(algorithm) is kind and all(getattr(algorithm, key) == value for key, value in fixed.items()):
+            return name
+    return f"{type(algorithm).__module__}:{type(algorithm).__qualname__}"
+
+
+__all__ = ["ALGORITHMS", "Algorithm", "FedAvg", "FedCE", "Standalone", "Uniform", "make", "name_of", "options_of"]

@@ -1,0 +1,159 @@
+"""FedCE (Jiang et al., CVPR 2023): weights by contribution, estimated in gradient space and in data space.
+
+The paper's equations 2-6 in order, then the two halves that call them. Decisions (D..) are in docs/paper.md.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from math import sqrt
+from typing import Annotated, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from fedce.algorithms.base import (
+    Account,
+    Ask,
+    Memory,
+    Site,
+    State,
+    Terms,
+    aggregate,
+    evaluate_global,
+    hyperparameters,
+    normalise,
+    train,
+    without_site,
+)
+from fedce.messages import Reply, Task
+from fedce.params import Params, cosine, gram
+
+FLOOR = 1e-6
+
+
+def gamma_cos(products: NDArray[np.float64], c: NDArray[np.float64], i: int) -> float:
+    """Eq. 2: 1 - cos(delta_i, sum of c_j delta_j over the others j), in [0, 2], from the updates' inner products."""
+    c_without_i = np.where(np.arange(len(c)) == i, 0.0, c)
+    norm_i = sqrt(products[i, i])
+    norm_without_i = sqrt(max(float(c_without_i @ products @ c_without_i), 0.0))
+    if norm_i == 0:  # No direction is not a new direction (D5).
+        return 0.0
+    return 1.0 - float(products[i] @ c_without_i) / (norm_i * norm_without_i) if norm_without_i else 1.0
+
+
+def gamma_cos_at_site(w_prev: Params, w_i_prev: Params, w: Params, rho_i: float) -> float:
+    """Eq. 2 from what the site holds: w - w_prev is everybody's update, so the others' is that less its own (D1)."""
+    delta_i = w_i_prev.trainable - w_prev.trainable
+    similarity = cosine(delta_i, (w.trainable - w_prev.trainable) - np.float32(rho_i) * delta_i)
+    return 1.0 - similarity if similarity is not None else float(delta_i.any())
+
+
+def gamma_err(site: Site, w_without_i: Params) -> float:
+    """Eq. 3: the error that the others' model makes on this site's validation images."""
+    return 1.0 - site.score(w_without_i)
+
+
+def normalised(gamma: Mapping[str, float | None]) -> dict[str, float]:
+    """To a sum of 1. Floored, because noise over noise is noise (D6); what was not measured counts as average (D9)."""
+    measured = {site: max(value, FLOOR) for site, value in gamma.items() if value is not None}
+    mean = sum(measured.values()) / len(measured) if measured else 1.0
+    return {site: measured.get(site, mean) / (mean * len(gamma)) for site in gamma}
+
+
+def combined(how: str, cos: Mapping[str, float | None], err: Mapping[str, float | None]) -> dict[str, float]:
+    """Eq. 4: product (Multi.), sum (Sum.), and the ablations with one term alone."""
+    g_cos, g_err = normalised(cos), normalised(err)
+    gamma: Mapping[str, Callable[[str], float]] = {
+        "product": lambda i: g_cos[i] * g_err[i],
+        "sum": lambda i: g_cos[i] + g_err[i],
+        "cos": lambda i: g_cos[i],
+        "err": lambda i: g_err[i],
+    }
+    return {i: gamma[how](i) for i in cos}
+
+
+def rho_of(credit: Mapping[str, float], max_share: float) -> dict[str, float]:
+    """Eq. 5: credit as weights that sum to 1 (D7), none above max_share, because 1 - rho is a divisor (D11)."""
+    rho = normalise(credit)
+    cap = max(max_share, 1 / len(rho))
+    capped: set[str] = set()
+    while over := {i for i, weight in rho.items() if weight > cap and i not in capped}:
+        capped |= over
+        rest = sum(weight for i, weight in rho.items() if i not in capped)
+        rho = {i: cap if i in capped else weight * (1 - cap * len(capped)) / rest for i, weight in rho.items()}
+    return rho
+
+
+@hyperparameters
+class FedCE:
+    combine: Literal["product", "sum", "cos", "err"] = "product"
+    estimate: Literal["server", "site"] = "server"
+    """Who measures Eq. 2: the server, on this round's updates, or each site, on the last round's (D1)."""
+    preset: Literal["paper", "nvflare"] = "paper"
+    """Combine in each round and accumulate, or average the raw terms over the rounds and combine (D14)."""
+    start: Literal["uniform", "samples"] = "uniform"
+    """The weights before anything was measured (D2)."""
+    max_share: Annotated[float, Field(gt=0, le=1)] = 0.8
+
+    personal: ClassVar[bool] = False
+    evaluate = staticmethod(evaluate_global)
+
+    def local(self, site: Site, task: Task, memory: Memory | None) -> tuple[Reply, Memory]:
+        err = cos = None
+        if (w_without_i := without_site(task, memory)) and memory and task.rho is not None:
+            err = gamma_err(site, w_without_i)
+            if memory.received:
+                cos = gamma_cos_at_site(memory.received, memory.params, task.params, task.rho)
+        reply, memory = train(site, task, memory)
+        received = task.params if self.estimate == "site" else None
+        return replace(reply, error_without=err, novelty=cos), replace(memory, received=received)
+
+    def round(self, state: State, ask: Ask) -> State:
+        replies = ask(state.tasks())
+        n_train = {reply.site: reply.n_train for reply in replies}
+        rho_prev = self.weights(state.accounts, n_train)
+        terms = self.measure(state, replies, rho_prev)
+        accounts = self.earn(state.accounts, terms)
+        rho = self.weights(accounts, n_train) if self.estimate == "server" else rho_prev
+        shares = self.weights(accounts, dict.fromkeys(accounts, 0)) if accounts else rho
+        return aggregate(state, replies, rho, accounts, shares, terms)
+
+    def measure(self, state: State, replies: list[Reply], rho_prev: Mapping[str, float]) -> dict[str, Terms]:
+        """This round's raw terms, Eqs. 2 and 3."""
+        if self.estimate == "site":
+            return {reply.site: Terms(reply.novelty, reply.error_without) for reply in replies}
+        products = gram([reply.params for reply in replies if reply.params], state.params)
+        c = np.array([rho_prev[reply.site] for reply in replies])
+        return {reply.site: Terms(gamma_cos(products, c, i), reply.error_without) for i, reply in enumerate(replies)}
+
+    def earn(self, accounts: Mapping[str, Account], terms: Mapping[str, Terms]) -> dict[str, Account]:
+        """Eq. 5's sums over rounds. With N sites in the round an average site earns 1, whatever N is (D10)."""
+        measured = {i: term for i, term in terms.items() if term.cos is not None}
+        cos, err = {i: term.cos for i, term in measured.items()}, {i: term.err for i, term in measured.items()}
+        unit = len(measured) ** (2 if self.combine == "product" else 1)
+        earned = dict(accounts)
+        for i, gamma in combined(self.combine, cos, err).items():
+            old = accounts.get(i, Account())
+            unmeasured = old.err / old.rounds if old.rounds else 1.0
+            earned[i] = Account(
+                rounds=old.rounds + 1,
+                value=old.value + unit * gamma,
+                cos=old.cos + (cos[i] or 0.0),
+                err=old.err + (unmeasured if (e := err[i]) is None else e),
+            )
+        return earned
+
+    def weights(self, accounts: Mapping[str, Account], n_train: Mapping[str, int]) -> dict[str, float]:
+        """Eq. 5: the weights of the sites in n_train, by the mean credit of the rounds in which each was measured."""
+        known = {i: accounts[i] for i in n_train if i in accounts}
+        if not known:
+            return normalise({i: float(n) if self.start == "samples" else 1.0 for i, n in n_train.items()})
+        if self.preset == "paper":
+            credit = {i: account.value / account.rounds for i, account in known.items()}
+        else:
+            cos = {i: account.cos / account.rounds for i, account in known.items()}
+            err = {i: account.err / account.rounds for i, account in known.items()}
+            credit = normalised(combined(self.combine, cos, err))
+        newcomer = sum(credit.values()) / len(credit)
+        return rho_of({i: credit.get(i, newcomer) for i in n_train}, self.max_share)

@@ -1,0 +1,167 @@
+"""The command line. Bad input ends with one clear line and exit code 2."""
+
+import json
+import shlex
+import sys
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec
+
+import click
+
+from fedce import __version__
+from fedce.errors import ConfigError, EngineError, FedceError
+
+if TYPE_CHECKING:
+    from fedce.config import Config
+
+P = ParamSpec("P")
+
+
+def one_line_errors(command: Callable[P, None]) -> Callable[P, None]:
+    """A user's mistake is one line on stderr and exit code 2, never a traceback."""
+
+    @wraps(command)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            command(*args, **kwargs)
+        except FedceError as error:
+            _fail(" ".join(str(error).split()))
+        except OSError as error:
+            _fail(f"{error.filename or 'a file'}: {error.strerror or error}")
+
+    return wrapped
+
+
+def _fail(message: str) -> NoReturn:
+    click.echo(f"fedce: {message}", err=True)
+    sys.exit(2)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="fedce")
+def main() -> None:
+    """Fair federated segmentation: one model across hospitals, and what each contributed to it."""
+
+
+@main.command()
+@click.argument("config_file", metavar="[CONFIG.toml]", required=False, type=click.Path(path_type=Path))
+@click.option(
+    "--algorithm", metavar="NAME", help="fedce, fedce-sum, fedce-cos, fedce-err, fedavg, uniform, standalone."
+)
+@click.option("--data", metavar="NAME|DIR", help="fundus6, prostate6, or a folder DIR/<site>/{images,masks}/*.png.")
+@click.option("--scale", metavar="SCALE", help="Size of fundus6 and prostate6: tiny, demo or paper.")
+@click.option("--rounds", type=int, metavar="N", help="Communication rounds.")
+@click.option("--seed", type=int, metavar="N", help="Seed of the initial weights and of local training.")
+@click.option("--workers", type=int, metavar="N", help="Worker processes; 0 (default): one for each core.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), metavar="DIR", help="Run folder; default runs/DATA-ALGORITHM-SEED."
+)
+@click.option(
+    "--set", "assignments", multiple=True, metavar="KEY=VALUE", help="Any key of the file: --set train.lr=3e-4."
+)
+@click.option("--resume", type=click.Path(path_type=Path), metavar="DIR", help="Continue the run in DIR.")
+@click.option("--replace", is_flag=True, help="Replace a run that is already in the run folder.")
+@click.option("--json", "as_json", is_flag=True, help="Print the results as JSON, and nothing else.")
+@one_line_errors
+def run(
+    config_file: Path | None,
+    algorithm: str | None,
+    data: str | None,
+    scale: str | None,
+    rounds: int | None,
+    seed: int | None,
+    workers: int | None,
+    out: Path | None,
+    assignments: tuple[str, ...],
+    resume: Path | None,
+    replace: bool,
+    as_json: bool,
+) -> None:
+    """Train one model across sites; record who contributed what."""
+    from fedce.config import load, parse_assignment
+
+    named = {
+        "algorithm.name": algorithm,
+        "data.source": data,
+        "data.scale": scale,
+        "rounds": rounds,
+        "seed": seed,
+        "engine.workers": workers,
+    }
+    changes = {key: value for key, value in named.items() if value is not None}
+    changes |= dict(parse_assignment(text) for text in assignments)
+    command = shlex.join(["fedce", *sys.argv[1:]])
+    if resume is not None:
+        refused = [key for key in changes if key != "engine.workers"] + (["--out"] if out else [])
+        if config_file or refused:
+            what = refused[0] if refused else config_file
+            raise ConfigError(f"--resume continues a run as it was started; leave out {what} (--workers may change)")
+        _conduct(None, resume, workers, False, as_json, command)
+        return
+    config = load(config_file, changes)
+    source = Path(config.data.source).name
+    default = Path("runs") / f"{source}-{config.algorithm.name.replace(':', '.')}-{config.seed}"
+    _conduct(config, out or default, None, replace, as_json, command)
+
+
+def _conduct(
+    config: "Config | None", out: Path, workers: int | None, replace: bool, as_json: bool, command: str
+) -> None:
+    """Run or resume with a display, and print the results."""
+    from fedce.display import Display
+
+    with Display(quiet=as_json, out=out) as display:
+        display.notice("starting (importing torch and MONAI)")
+        from fedce import experiment
+        from fedce.record import RunFolder
+
+        observer = experiment.Observer(display.notice, display.start, display.round)
+        try:
+            if config is None:
+                result = experiment.resume(out, workers=workers, observer=observer, command=command)
+            else:
+                result = experiment.execute(config, out, replace=replace, observer=observer, command=command)
+        except EngineError as error:
+            hint = f"; continue with 'fedce run --resume {out}'"
+            if error.trace:
+                log = RunFolder(out).log_file
+                log.write_text(error.trace, "utf-8")
+                hint = f" (details in {log}){hint}"
+            raise EngineError(f"{error}{hint}") from None
+        except KeyboardInterrupt:
+            display.stop()
+            click.echo(f"\nfedce: stopped; continue with 'fedce run --resume {out}'", err=True)
+            sys.exit(130)
+        display.finish(result.values)
+    if as_json:
+        click.echo(json.dumps({"run": str(out), **result.values}, indent=2))
+
+
+@main.command()
+@click.argument("run_folder", metavar="RUN", type=click.Path(path_type=Path))
+@one_line_errors
+def report(run_folder: Path) -> None:
+    """Write RUN/report.html again."""
+    from fedce.record import RunFolder
+    from fedce.report import write_report
+
+    click.echo(write_report(RunFolder.open(run_folder)))
+
+
+@main.command()
+@click.argument("run_folder", metavar="RUN", type=click.Path(path_type=Path))
+@click.argument("images", metavar="IMAGES...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--out", required=True, type=click.Path(path_type=Path), metavar="DIR", help="Where the masks go.")
+@click.option("--site", metavar="NAME", help="Use this site's own model, where each site has one.")
+@one_line_errors
+def predict(run_folder: Path, images: tuple[Path, ...], out: Path, site: str | None) -> None:
+    """Segment images with a run's model: a mask and an overlay picture for each."""
+    from fedce.predict import predict_files
+
+    for path in predict_files(run_folder, images, out, site):
+        click.echo(path)
+
+
+__all__: list[Any] = ["main"]

@@ -1,0 +1,210 @@
+"""An experiment file (TOML) as checked values. `fedce run --set train.lr=0.01` and Python use the same names."""
+
+import tomllib
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tomli_w
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from fedce.errors import ConfigError, first_problem, nearest
+
+Positive = Annotated[int, Field(ge=1)]
+Share = Annotated[float, Field(gt=0, lt=1)]
+BUILT_IN = ("fundus6", "prostate6")
+ROUNDS_BY_SCALE = {"tiny": 3, "demo": 40, "paper": 200}
+ROUNDS_OF_A_FOLDER = 100
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class DataConfig(_Table):
+    """Which images, and how they become tensors."""
+
+    source: str = "fundus6"
+    """A built-in federation (fundus6, prostate6) or a folder DIR/<site>/{images,masks}/*.png."""
+    scale: Literal["tiny", "demo", "paper"] = "demo"
+    """Size of a built-in federation."""
+    size: Annotated[int, Field(ge=32, le=4096)] | None = None
+    """Side of the square images in pixels; None: the scale's, or as the files are."""
+    seed: Annotated[int, Field(ge=0)] = 0
+    """Seed of the built-in generator and of the split; apart from the training seed, so that runs share a split."""
+    split: tuple[Share, Share, Share] = (0.5, 0.25, 0.25)
+    """Training, validation and test shares."""
+    classes: dict[str, list[Annotated[int, Field(ge=1, le=255)]]] | None = None
+    """Which mask values belong to which class, e.g. {disc = [128, 255], cup = [255]}; None: any non-zero value."""
+    normalize: Literal["unit", "zscore"] = "unit"
+    """Grey values to [0, 1], or each image and channel to mean 0 and deviation 1."""
+
+    @field_validator("split")
+    @classmethod
+    def _sums_to_one(cls, split: tuple[float, float, float]) -> tuple[float, float, float]:
+        if abs(sum(split) - 1) > 1e-6:
+            raise ValueError("training, validation and test shares must sum to 1")
+        return split
+
+    @field_validator("classes")
+    @classmethod
+    def _has_values(cls, classes: dict[str, list[int]] | None) -> dict[str, list[int]] | None:
+        if classes is not None and (not classes or not all(classes.values())):
+            raise ValueError("every class needs at least one mask value")
+        return classes
+
+
+class ModelConfig(_Table):
+    """Which network."""
+
+    name: str = "unet"
+    """unet, a MONAI network (monai.networks.nets:SegResNet), or your own (package.module:Class)."""
+    channels: tuple[Positive, ...] = (16, 32, 64, 128)
+    """Channels of each level of the U-Net."""
+    res_units: Annotated[int, Field(ge=0)] = 0
+    """Residual units of each level of the U-Net."""
+    norm: Literal["batch", "instance", "group"] = "batch"
+    options: dict[str, Any] = {}
+    """Constructor arguments of a network given by import path."""
+
+
+class TrainConfig(_Table):
+    """Local training. Defaults are the paper's (D12)."""
+
+    loss: str = "dice"
+    """dice, dice-ce, or an import path (package.module:Class) of a loss on logits and masks."""
+    optimizer: Literal["adam", "adamw", "sgd"] = "adam"
+    lr: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-3
+    betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.99)
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    """Of sgd."""
+    weight_decay: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    batch_size: Positive = 8
+    epochs: Positive = 1
+    """Local epochs a round."""
+    optimizer_state: Literal["persist", "reset"] = "persist"
+    """Keep the optimizer's moments over the rounds, or start anew in each."""
+
+
+class AlgorithmConfig(BaseModel):
+    """Which algorithm; its own options stand beside the name."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    name: str = "fedce"
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
+
+
+class EngineConfig(_Table):
+    """What carries the run. Nothing here changes its results, but for the device."""
+
+    name: Literal["local"] = "local"
+    workers: Annotated[int, Field(ge=0)] = 0
+    """Processes; 0: one for each core. 1 runs in this process."""
+    device: str = "auto"
+    """auto (CUDA, else MPS, else CPU), cpu, cuda, cuda:1, mps."""
+    min_sites: Annotated[int, Field(ge=2)] = 2
+    """A round with fewer usable replies stops the run."""
+    checkpoint_seconds: Annotated[float, Field(ge=0)] = 20.0
+    """A killed run loses at most this much work, or one round if that takes longer."""
+
+
+class Config(_Table):
+    """One experiment."""
+
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    """Seed of the initial weights and of local training."""
+    rounds: Positive | None = None
+    """None: 3, 40 or 200 for the scales tiny, demo and paper, and 100 for a folder."""
+    data: DataConfig = DataConfig()
+    model: ModelConfig = ModelConfig()
+    train: TrainConfig = TrainConfig()
+    algorithm: AlgorithmConfig = AlgorithmConfig()
+    engine: EngineConfig = EngineConfig()
+
+    @model_validator(mode="after")
+    def _fill_rounds(self) -> "Config":
+        if self.rounds is None:
+            built_in = self.data.source in BUILT_IN
+            rounds = ROUNDS_BY_SCALE[self.data.scale] if built_in else ROUNDS_OF_A_FOLDER
+            object.__setattr__(self, "rounds", rounds)
+        return self
+
+    @property
+    def n_rounds(self) -> int:
+        assert self.rounds is not None
+        return self.rounds
+
+
+def load(path: Path | None = None, changes: Mapping[str, Any] | None = None) -> Config:
+    """An experiment file with changes applied; keys of changes are dotted: {"train.lr": 0.01}."""
+    tree: dict[str, Any] = {}
+    if path is not None:
+        try:
+            tree = tomllib.loads(path.read_text("utf-8"))
+        except OSError as error:
+            raise ConfigError(f"can't read the experiment file {path}: {error.strerror}") from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{path} is not a TOML file: {error}") from None
+    for key, value in (changes or {}).items():
+        *tables, name = key.split(".")
+        table = tree
+        for part in tables:
+            table = table.setdefault(part, {})
+            if not isinstance(table, dict):
+                raise ConfigError(f"{key}: {part!r} is a value, not a table")
+        table[name] = value
+    return parse(tree, str(path) if path else None)
+
+
+def parse(tree: Mapping[str, Any], origin: str | None = None) -> Config:
+    """Check a configuration; the first problem becomes one line."""
+    prefix = f"{origin}: " if origin else ""
+    try:
+        return Config.model_validate(tree)
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        if problem["type"] != "extra_forbidden":
+            raise ConfigError(f"{prefix}{first_problem(error)}") from None
+        *tables, key = (str(part) for part in problem["loc"])
+        known = _keys_of(tables)
+        raise ConfigError(
+            f"{prefix}unknown key {'.'.join([*tables, key])!r}{nearest(key, known)}; known here: {', '.join(known)}"
+        ) from None
+
+
+def _keys_of(tables: list[str]) -> list[str]:
+    model: type[BaseModel] = Config
+    for table in tables:
+        annotation = model.model_fields[table].annotation
+        assert isinstance(annotation, type)
+        model = annotation
+    return list(model.model_fields)
+
+
+def parse_assignment(text: str) -> tuple[str, Any]:
+    """ "train.lr=0.01" as ("train.lr", 0.01); what is no TOML value is a string."""
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise ConfigError(f"expected key=value, for example train.lr=0.01, got {text!r}")
+    try:
+        return key.strip(), tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return key.strip(), value.strip()
+
+
+def dumps(config: Config) -> str:
+    """The resolved experiment as TOML; what is None is left out, because TOML has no word for it."""
+    return tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))
+
+
+def load_object(path: str, key: str) -> Any:
+    """The object at "package.module:Name"."""
+    module, _, name = path.partition(":")
+    try:
+        return getattr(import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"{key}: can't import {path!r} ({error}); expected package.module:Name") from None

@@ -1,0 +1,123 @@
+"""What the terminal shows: a live line while a run goes on, a table at its end."""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from time import monotonic
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from fedce.config import Config
+    from fedce.data import Sites
+    from fedce.federation import Round
+
+BAR_WIDTH = 14
+
+
+class Display:
+    """Progress on stderr, so that stdout stays clean for results."""
+
+    def __init__(self, quiet: bool, out: Path) -> None:
+        self.out = out
+        self.console = Console(stderr=True, quiet=quiet, highlight=False)
+        self.stdout = Console(quiet=quiet, highlight=False)
+        self.progress = Progress(
+            TextColumn("round {task.completed:.0f}/{task.total:.0f}"),
+            BarColumn(bar_width=20),
+            TextColumn("{task.description}"),
+            console=self.console,
+            transient=True,
+            # Workers are forked before the first line is drawn; a thread that redraws would make that unsafe.
+            auto_refresh=False,
+        )
+        self.task: Any = None
+        self.started = 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        self.progress.stop()
+
+    def notice(self, message: str) -> None:
+        self.console.print(f"[dim]fedce: {message}[/dim]", soft_wrap=True)
+
+    def start(self, config: "Config", sites: "Sites", first_round: int) -> None:
+        counts = ", ".join(f"{site.name} {len(site.images)}" for site in sites)
+        self.console.print(
+            f"{config.algorithm.name} on {config.data.source}: {len(sites)} sites ({counts} images), "
+            f"{config.n_rounds} rounds, seed {config.seed}",
+            soft_wrap=True,
+        )
+        self.task = self.progress.add_task("", total=config.n_rounds, completed=first_round)
+        self.first_round = first_round
+        self.started = monotonic()
+        self.progress.start()
+
+    def round(self, done: "Round") -> None:
+        n_done = done.round_no + 1
+        task = self.progress.tasks[0]
+        rate = (monotonic() - self.started) / (n_done - self.first_round)
+        left = rate * ((task.total or n_done) - n_done)
+        shares = " ".join(f"{100 * share:.0f}" for share in done.state.shares.values())
+        line = f"Dice {done.mean_score:.3f}  shares % {shares}  {_duration(left)} left"
+        self.progress.update(self.task, completed=n_done, description=line, refresh=True)
+        if not self.console.is_terminal and (n_done % max(1, int(task.total or 1) // 10) == 0):
+            self.console.print(f"round {n_done}/{task.total:.0f}  {line}", soft_wrap=True)
+
+    def finish(self, results: Mapping[str, Any]) -> None:
+        self.stop()
+        self.stdout.print(results_table(results))
+        fairness = results["fairness"]
+        self.stdout.print(
+            f"mean Dice {fairness['mean']:.3f}, standard deviation over sites {fairness['std']:.3f}, "
+            f"worst site {fairness['worst']:.3f}; {_duration(results['seconds'])} of training"
+        )
+        self.stdout.print(f"report: {self.out / 'report.html'}", soft_wrap=True)
+
+
+def results_table(results: Mapping[str, Any]) -> Table:
+    """One row a site: what it has, what the model does for it, what it contributed."""
+    table = Table(
+        title=f"{results['algorithm']} on {results['data']}, {results['rounds']} rounds", title_justify="left"
+    )
+    for name, justify in (("site", "left"), ("images", "right"), ("Dice", "right"), ("Dice without it", "right")):
+        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    table.add_column("contribution", no_wrap=True)
+    table.add_column("flags")
+    largest = max(results["contributions"].values())
+    for site, share in results["contributions"].items():
+        without = results["dice_without"][site]
+        table.add_row(
+            Text(site),
+            str(results["images"][site]),
+            f"{results['dice'][site]:.3f}",
+            f"{without:.3f}" if without is not None else "-",
+            f"{100 * share:5.1f} % " + bar(share / largest),
+            Text("; ".join(results["flags"].get(site, []))),
+        )
+    return table
+
+
+def bar(fraction: float) -> str:
+    """A bar of text, to an eighth of a character; plain where the terminal can't show those."""
+    if "utf" not in (sys.stdout.encoding or "").lower():
+        return "#" * round(fraction * BAR_WIDTH)
+    eighths = round(fraction * BAR_WIDTH * 8)
+    return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"

@@ -1,0 +1,1 @@
+"""Engines carry tasks to sites and replies back."""

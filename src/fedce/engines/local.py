@@ -1,0 +1,237 @@
+"""The local engine: all sites on this machine, in worker processes with one torch thread each.
+
+One process with two torch threads is several times slower than two processes with one each, hence processes. Models
+and memories lie in shared memory; the pipes carry only small values. Whichever worker is free takes the largest site
+that is left. With one worker everything runs in this process; the results are the same bits.
+"""
+
+import multiprocessing
+import multiprocessing.connection
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+import torch
+
+from fedce.algorithms.base import Algorithm, Memory
+from fedce.engines.shared import Block
+from fedce.errors import EngineError, FedceError
+from fedce.messages import Reply, Task
+from fedce.params import Layout, Params
+from fedce.site import Hospital, MemoryFiles, memory_arrays, memory_from, perform
+
+MODELS_A_MEMORY_MAY_HOLD = 8
+
+
+class Clinic(Protocol):
+    """Everything that a process needs to be any of the sites."""
+
+    @property
+    def layout(self) -> Layout: ...
+    @property
+    def algorithm(self) -> Algorithm: ...
+    @property
+    def work_by_site(self) -> Mapping[str, int]:
+        """Relative cost of a round, to start the largest first."""
+
+    def hospital(self, site: str) -> Hospital: ...
+
+
+def default_workers(n_sites: int) -> int:
+    """One for each core that this process may use, but no more than sites."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(cores, n_sites)
+
+
+class LocalEngine:
+    """Runs tasks in this process or in workers. Use it as a context manager."""
+
+    def __init__(self, clinic: Clinic, memory_folder: Path, workers: int = 0) -> None:
+        self.clinic = clinic
+        self.files = {site: MemoryFiles(memory_folder / site, clinic.layout) for site in clinic.work_by_site}
+        n_workers = workers or default_workers(len(clinic.work_by_site))
+        self._n_threads_before = torch.get_num_threads()
+        torch.set_num_threads(1)
+        self._team = _Team(clinic, self.files, n_workers) if n_workers > 1 else None
+        self._memories: dict[str, Memory | None] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._team:
+            self._team.close()
+        torch.set_num_threads(self._n_threads_before)
+
+    def ask(self, tasks: Sequence[Task]) -> list[Reply]:
+        tasks = sorted(tasks, key=lambda task: -self.clinic.work_by_site[task.site])
+        if self._team:
+            return self._team.ask(tasks)
+        return [self._ask_here(task) for task in tasks]
+
+    def _ask_here(self, task: Task) -> Reply:
+        site = task.site
+        if site not in self._memories:
+            self._memories[site] = self.files[site].load(before=task.round_no)
+        try:
+            reply, memory = perform(self.clinic.algorithm, self.clinic.hospital(site), task, self._memories[site])
+        except Exception as error:
+            raise _located(error, task) from error
+        self._memories[site] = memory
+        if task.persist and memory is not None:
+            self.files[site].save(memory)
+        return reply
+
+
+def _located(error: Exception, task: Task) -> EngineError:
+    """One line with site and round; where the fault is not the user's, the trace is kept for the run's log."""
+    what = str(error) if isinstance(error, FedceError) else f"{type(error).__name__}: {error}"
+    trace = "" if isinstance(error, FedceError) else "".join(traceback.format_exception(error))
+    return EngineError(f"round {task.round_no}, site {task.site!r}: {what}", trace)
+
+
+class _Team:
+    """Worker processes and what they share."""
+
+    def __init__(self, clinic: Clinic, files: Mapping[str, MemoryFiles], n_workers: int) -> None:
+        # Forked workers start warm and share the images; CUDA and platforms without a safe fork need fresh ones.
+        fork = sys.platform == "linux" and not torch.cuda.is_available()
+        context: Any = multiprocessing.get_context("fork" if fork else "spawn")
+        n_bytes = 4 * clinic.layout.size + 64
+        self.layout = clinic.layout
+        self.common = Block(n_bytes, inherited=fork)
+        self.inbox = {site: Block(n_bytes, inherited=fork) for site in files}
+        self.outbox = {site: Block(n_bytes, inherited=fork) for site in files}
+        self.memories = {site: Block(MODELS_A_MEMORY_MAY_HOLD * n_bytes + 65536, inherited=fork) for site in files}
+        desk = _Desk(clinic, dict(files), self.common, self.inbox, self.outbox, self.memories)
+        self.pipes: list[Connection] = []
+        self.processes = []
+        for number in range(n_workers):
+            ours, theirs = context.Pipe()
+            # A worker closes the ends that it inherits from us, so that it notices when we die.
+            others = [*self.pipes, ours] if fork else []
+            process = context.Process(target=desk.work, args=(theirs, others), name=f"fedce-worker-{number}")
+            process.daemon = True
+            process.start()
+            theirs.close()
+            self.pipes.append(ours)
+            self.processes.append(process)
+
+    def ask(self, tasks: Sequence[Task]) -> list[Reply]:
+        first = tasks[0].params
+        self.common.vector(self.layout.size)[:] = first.vector
+        waiting = list(tasks)
+        busy: dict[Connection, Task] = {}
+        replies: list[Reply] = []
+        idle = list(self.pipes)
+        while waiting or busy:
+            while waiting and idle:
+                pipe, task = idle.pop(), waiting.pop(0)
+                own = task.params is not first
+                if own:
+                    self.inbox[task.site].vector(self.layout.size)[:] = task.params.vector
+                busy[pipe] = task
+                try:
+                    pipe.send((replace(task, params=None), own))  # type: ignore[arg-type]
+                except OSError:
+                    raise self._died(pipe, task) from None
+            for ready in multiprocessing.connection.wait(list(busy)):
+                assert isinstance(ready, Connection)
+                replies.append(self._receive(ready, busy.pop(ready)))
+                idle.append(ready)
+        return replies
+
+    def _receive(self, pipe: Connection, task: Task) -> Reply:
+        try:
+            reply, has_model, error = pipe.recv()
+        except (EOFError, OSError):
+            raise self._died(pipe, task) from None
+        if error is not None:
+            raise error
+        assert isinstance(reply, Reply)
+        if has_model:
+            reply = replace(reply, params=Params(self.layout, self.outbox[task.site].vector(self.layout.size)))
+        return reply
+
+    def _died(self, pipe: Connection, task: Task) -> EngineError:
+        process = self.processes[self.pipes.index(pipe)]
+        process.join(timeout=5)
+        code = process.exitcode
+        how = (
+            f"was ended by signal {-code} ({signal.Signals(-code).name})"
+            if code and code < 0
+            else f"exited with {code}"
+        )
+        hint = "; the machine may be out of memory" if code == -signal.SIGKILL else ""
+        return EngineError(f"round {task.round_no}, site {task.site!r}: its worker process {how}{hint}")
+
+    def close(self) -> None:
+        for pipe in self.pipes:
+            pipe.close()
+        for process in self.processes:
+            process.join(timeout=2)
+            if process.is_alive():
+                process.terminate()
+                process.join()
+        for block in (self.common, *self.inbox.values(), *self.outbox.values(), *self.memories.values()):
+            block.close()
+
+
+class _Desk:
+    """What a worker holds: the clinic, and the shared blocks."""
+
+    def __init__(
+        self,
+        clinic: Clinic,
+        files: dict[str, MemoryFiles],
+        common: Block,
+        inbox: dict[str, Block],
+        outbox: dict[str, Block],
+        memories: dict[str, Block],
+    ) -> None:
+        self.clinic, self.files = clinic, files
+        self.common, self.inbox, self.outbox, self.memories = common, inbox, outbox, memories
+
+    def work(self, pipe: Connection, close: Sequence[Connection]) -> None:
+        """Serve tasks until the other end of the pipe is closed."""
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle.
+        for other in close:
+            other.close()
+        torch.set_num_threads(1)
+        while True:
+            try:
+                task, own = pipe.recv()
+            except (EOFError, OSError):
+                return
+            pipe.send(self._answer(task, own))
+
+    def _answer(self, task: Task, own: bool) -> tuple[Reply | None, bool, EngineError | None]:
+        layout, site = self.clinic.layout, task.site
+        model = (self.inbox[site] if own else self.common).vector(layout.size)
+        task = replace(task, params=Params(layout, model))
+        try:
+            reply, memory = perform(self.clinic.algorithm, self.clinic.hospital(site), task, self._recall(task))
+            if memory is not None and task.action == "train":
+                self.memories[site].put(*memory_arrays(memory))
+                if task.persist:
+                    self.files[site].save(memory)
+        except Exception as error:  # noqa: BLE001 (whatever it was, the parent must learn of it)
+            return None, False, _located(error, task)
+        if reply.params is None:
+            return reply, False, None
+        self.outbox[site].vector(layout.size)[:] = reply.params.vector
+        return replace(reply, params=None), True, None
+
+    def _recall(self, task: Task) -> Memory | None:
+        if (kept := self.memories[task.site].get()) is not None:
+            return memory_from(*kept, self.clinic.layout)
+        return self.files[task.site].load(before=task.round_no)

@@ -1,0 +1,54 @@
+"""What can go wrong because of the input: each error is one line that says what to do."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+
+
+class FedceError(ValueError):
+    """Base of all errors that a user can mend; the command line prints it as one line and exits with 2."""
+
+
+class ConfigError(FedceError):
+    """An experiment file, option or hyper-parameter that can't be used."""
+
+
+class DataError(FedceError):
+    """Images or masks that can't be used."""
+
+
+class ReplyError(FedceError):
+    """A site's reply that can't be used."""
+
+
+class RunError(FedceError):
+    """A run folder that can't be written, read or resumed."""
+
+
+class EngineError(FedceError):
+    """A site's process that failed; the run stops and can be resumed."""
+
+    def __init__(self, message: str, trace: str = "") -> None:
+        super().__init__(message, trace)
+        self.message = message
+        self.trace = trace
+
+    def __str__(self) -> str:
+        return self.message
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """A hint such as ", did you mean 'fedce'?", or nothing if no known word is near."""
+    close = get_close_matches(word, list(known), n=1)
+    return f", did you mean {close[0]!r}?" if close else ""
+
+
+def first_problem(error: "ValidationError") -> str:
+    """The first problem of a pydantic error as "key.subkey: what is wrong (got ...)"."""
+    problem = error.errors(include_url=False)[0]
+    where = ".".join(str(part) for part in problem["loc"])
+    message = problem["msg"].removeprefix("Value error, ")
+    return f"{where}: {message[0].lower()}{message[1:]} (got {problem['input']!r})"

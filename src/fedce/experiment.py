@@ -1,0 +1,350 @@
+"""From a configuration to a run folder: what the command line, the studies and a notebook all call."""
+
+import platform
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property
+from importlib.metadata import version
+from pathlib import Path
+from time import monotonic, time
+from typing import Any
+
+from fedce import algorithms, federation, models
+from fedce.algorithms.base import Algorithm, State, Terms
+from fedce.config import Config, parse
+from fedce.data import Sites, load_sites
+from fedce.data.splits import NAMES
+from fedce.engines.local import LocalEngine
+from fedce.errors import RunError
+from fedce.fairness import fairness
+from fedce.federation import Round
+from fedce.files import write_json, write_tensors
+from fedce.learn import Learner
+from fedce.messages import Reply
+from fedce.params import Layout, Params, to_named
+from fedce.record import RunFolder
+from fedce.report import write_report
+from fedce.site import Hospital
+
+
+@dataclass(frozen=True)
+class Observer:
+    """Who wants to know how a run goes."""
+
+    notice: Callable[[str], None] = lambda message: None
+    start: Callable[[Config, Sites, int], None] = lambda config, sites, first_round: None
+    round: Callable[[Round], None] = lambda done: None
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished run."""
+
+    folder: Path
+    values: Mapping[str, Any]
+    """Everything in results.json."""
+
+    @property
+    def contributions(self) -> dict[str, float]:
+        """Each site's share; they sum to 1."""
+        return dict(self.values["contributions"])
+
+    @property
+    def dice(self) -> dict[str, float]:
+        """Test Dice of the model at each site."""
+        return dict(self.values["dice"])
+
+    @property
+    def fairness(self) -> dict[str, float]:
+        return dict(self.values["fairness"])
+
+    def plot(self, path: str | Path) -> Path:
+        """Save a picture of the contributions over the rounds (PNG, SVG or PDF by the ending)."""
+        from fedce.report.plots import save_contributions
+
+        return save_contributions(RunFolder.open(self.folder).rounds(), Path(path))
+
+
+class Clinic:
+    """All sites of an experiment, ready to work in any process."""
+
+    def __init__(self, config: Config, sites: Sites) -> None:
+        self.config = config
+        self.sites = sites
+        self.algorithm: Algorithm = algorithms.make(config.algorithm.name, config.algorithm.options)
+        self.work_by_site = {data.name: len(data.images) for data in sites}
+        self._hospitals: dict[str, Hospital] = {}
+
+    @cached_property
+    def learner(self) -> Learner:
+        """Built once in the parent; forked workers inherit it warm."""
+        n_classes, (height, width) = len(self.sites.classes), self.sites[0].images.shape[2:]
+        network = models.build(self.config.model, self.sites.n_channels, n_classes, self.config.seed)
+        models.check_fits(network, self.sites.n_channels, n_classes, height, width)
+        device = models.choose_device(self.config.engine.device)
+        return Learner(network, self.config.train, self.config.data.normalize, device)
+
+    @property
+    def layout(self) -> Layout:
+        return self.learner.layout
+
+    def initial_state(self) -> State:
+        return State(sites=tuple(sorted(self.work_by_site)), params=self.learner.params)
+
+    def hospital(self, site: str) -> Hospital:
+        if site not in self._hospitals:
+            data = next(data for data in self.sites if data.name == site)
+            self._hospitals[site] = Hospital(data, self.learner, tuple(self.sites.classes), self.config.seed)
+        return self._hospitals[site]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For spawned workers, which build their own network."""
+        kept = {key: value for key, value in self.__dict__.items() if key != "learner"}
+        return {**kept, "_hospitals": {}}
+
+
+class _Checkpoints:
+    """When to save: by the clock, so that quick rounds don't pay for it each time, and always at the end."""
+
+    def __init__(self, seconds: float, n_rounds: int) -> None:
+        self.seconds, self.n_rounds = seconds, n_rounds
+        self.last = monotonic()
+        self.due = False
+
+    def persist(self, round_no: int) -> bool:
+        self.due = monotonic() - self.last >= self.seconds or round_no == self.n_rounds - 1
+        return self.due
+
+    def save(self, path: Path, state: State) -> None:
+        if self.due:
+            federation.save_state(path, state)
+            self.last = monotonic()
+
+
+def run(
+    sites: Sites | str = "fundus6",
+    algorithm: Algorithm | str = "fedce",
+    *,
+    out: str | Path,
+    rounds: int | None = None,
+    seed: int = 0,
+    workers: int = 0,
+    replace: bool = False,
+    settings: Mapping[str, Any] | None = None,
+    observer: Observer | None = None,
+) -> Result:
+    """Train one model across the sites; the record goes to the folder `out`.
+
+    `settings` are further tables of the experiment file, for example {"train": {"lr": 3e-4}}.
+    """
+    members = sites if isinstance(sites, Sites) else load_sites(sites)
+    if isinstance(algorithm, str):
+        name, options = algorithm, {}
+    else:
+        name, options = algorithms.name_of(algorithm), _options(algorithm)
+    config = parse(
+        {
+            "seed": seed,
+            "rounds": rounds,
+            "data": members.config.model_dump(),
+            **(settings or {}),
+            "algorithm": {"name": name, **options},
+            "engine": {"workers": workers, **(settings or {}).get("engine", {})},
+        }
+    )
+    return execute(config, Path(out), sites=members, replace=replace, observer=observer, command="fedce.run(...)")
+
+
+def _options(algorithm: Algorithm) -> dict[str, Any]:
+    settable = algorithms.options_of(algorithms.name_of(algorithm))
+    return {
+        field.name: getattr(algorithm, field.name)
+        for field in fields(algorithm)  # type: ignore[arg-type]
+        if field.name in settable
+    }
+
+
+def execute(
+    config: Config,
+    out: Path,
+    *,
+    sites: Sites | None = None,
+    replace: bool = False,
+    observer: Observer | None = None,
+    command: str = "",
+) -> Result:
+    """Run an experiment from its beginning."""
+    observer = observer or Observer()
+    # Everything that can be refused is refused before the folder is made.
+    algorithm = algorithms.make(config.algorithm.name, config.algorithm.options)
+    members = sites or load_sites(config.data, notify=observer.notice)
+    resolved = config.model_copy(
+        update={"algorithm": config.algorithm.model_validate({"name": config.algorithm.name, **_options(algorithm)})}
+    )
+    clinic = Clinic(resolved, members)
+    state = clinic.initial_state()
+    run_folder = RunFolder.create(out, resolved, replace=replace)
+    write_json(run_folder.splits_file, _splits(members))
+    run_folder.append({"kind": "start", "time": time(), "command": command, **_about(clinic)})
+    return _finish(run_folder, clinic, state, observer, command)
+
+
+def resume(out: Path, *, workers: int | None = None, observer: Observer | None = None, command: str = "") -> Result:
+    """Continue a run after a stop or a kill, to the same bits as if it had never stopped."""
+    observer = observer or Observer()
+    run_folder = RunFolder.open(out)
+    if run_folder.results_file.exists() and run_folder.report_file.exists():
+        observer.notice(f"{out} is finished; nothing to do")
+        return Result(out, run_folder.results)
+    config = run_folder.config
+    if workers is not None:
+        config = config.model_copy(update={"engine": config.engine.model_copy(update={"workers": workers})})
+    clinic = Clinic(config, load_sites(config.data, notify=observer.notice))
+    run_folder.mend_ledger()
+    about = _about(clinic)
+    start = next((entry for entry in run_folder.ledger() if entry["kind"] == "start"), None)
+    if start is None:
+        write_json(run_folder.splits_file, _splits(clinic.sites))
+    for site, facts in (start or {"sites": {}})["sites"].items():
+        if about["sites"].get(site, {}).get("fingerprint") != facts["fingerprint"]:
+            raise RunError(f"site {site!r}: its data changed since {out} was started; restore it, or start a new run")
+    if run_folder.state_file.exists():
+        state = federation.load_state(run_folder.state_file, clinic.layout)
+    else:
+        state = clinic.initial_state()
+    kind = "resume" if start else "start"
+    run_folder.append({"kind": kind, "time": time(), "command": command, "round": state.round_no, **about})
+    return _finish(run_folder, clinic, state, observer, command)
+
+
+def _finish(run_folder: RunFolder, clinic: Clinic, state: State, observer: Observer, command: str) -> Result:
+    """Run the rounds that are left, evaluate, and write the results."""
+    config = clinic.config
+    recorded = {entry["round"]: entry for entry in run_folder.rounds()}
+    checkpoints = _Checkpoints(config.engine.checkpoint_seconds, config.n_rounds)
+    with LocalEngine(clinic, run_folder.memory_folder, config.engine.workers) as engine:
+        observer.start(config, clinic.sites, state.round_no)
+        for done in federation.rounds(
+            clinic.algorithm, state, engine, config.n_rounds, config.engine.min_sites, checkpoints.persist
+        ):
+            entry = _ledger_entry(done)
+            if done.round_no in recorded:
+                _check_same(run_folder, recorded[done.round_no], entry)
+            else:
+                run_folder.append(entry)
+            checkpoints.save(run_folder.state_file, done.state)
+            state = done.state
+            observer.round(done)
+        replies = federation.evaluate(state, engine)
+    _write_models(run_folder, clinic, state, replies)
+    run_folder.write_results(_results(run_folder, clinic, state, replies, command))
+    if not any(entry["kind"] == "end" for entry in run_folder.ledger()):
+        run_folder.append({"kind": "end", "time": time(), "model": state.params.digest, "shares": dict(state.shares)})
+    write_report(run_folder)
+    return Result(run_folder.path, run_folder.results)
+
+
+def _ledger_entry(done: Round) -> dict[str, Any]:
+    state = done.state
+    sites = {
+        site: {
+            "n_train": reply.n_train,
+            "weight": state.rho.get(site, 0.0),
+            "share": state.shares.get(site, 0.0),
+            "score": reply.score,
+            "loss": reply.loss,
+            **asdict(state.terms.get(site, Terms())),
+            "flags": list(done.flags.get(site, ())),
+            "seconds": round(reply.seconds, 3),
+        }
+        for site, reply in done.replies.items()
+    }
+    return {
+        "kind": "round",
+        "round": done.round_no,
+        "time": time(),
+        "seconds": round(done.seconds, 3),
+        "mean_score": done.mean_score,
+        "sites": sites,
+        "rejected": dict(done.rejected),
+    }
+
+
+def _check_same(run_folder: RunFolder, recorded: Mapping[str, Any], entry: Mapping[str, Any]) -> None:
+    """A round that is run again after a resume must give what the ledger says."""
+    for site, facts in entry["sites"].items():
+        before = recorded["sites"].get(site, {})
+        if (before.get("weight"), before.get("score")) != (facts["weight"], facts["score"]):
+            raise RunError(
+                f"{run_folder.path}: round {entry['round']} run again gives site {site!r} another weight or score than "
+                "the ledger; was it started on another machine, or with other versions?"
+            )
+
+
+def _splits(sites: Sites) -> dict[str, dict[str, list[str]]]:
+    return {data.name: {part: [data.files[i] for i in getattr(data.split, part)] for part in NAMES} for data in sites}
+
+
+def _about(clinic: Clinic) -> dict[str, Any]:
+    sites = {
+        data.name: {**{f"n_{part}": len(getattr(data.split, part)) for part in NAMES}, "fingerprint": data.fingerprint}
+        for data in clinic.sites
+    }
+    return {"versions": versions(), "layout": clinic.layout.digest, "sites": sites}
+
+
+def versions() -> dict[str, str]:
+    packages = {name: version(name) for name in ("fedce", "torch", "monai", "numpy")}
+    return {**packages, "python": platform.python_version(), "platform": f"{sys.platform} {platform.machine()}"}
+
+
+def _write_models(run_folder: RunFolder, clinic: Clinic, state: State, replies: Mapping[str, Reply]) -> None:
+    about = {
+        "classes": {name: list(values) for name, values in clinic.sites.classes.items()},
+        "shape": clinic.sites[0].images.shape[1:],
+    }
+
+    def write(path: Path, params: Params) -> None:
+        write_tensors(path, to_named(params), about)
+
+    if not clinic.algorithm.personal:
+        write(run_folder.model_file, state.params)
+    for site, reply in replies.items():
+        if reply.params is not None:
+            write(run_folder.site_model_file(site), reply.params)
+
+
+def _results(
+    run_folder: RunFolder, clinic: Clinic, state: State, replies: Mapping[str, Reply], command: str
+) -> dict[str, Any]:
+    config = clinic.config
+    evaluations = {site: reply.evaluation for site, reply in replies.items() if reply.evaluation}
+    dice = {site: evaluation.test_dice for site, evaluation in evaluations.items()}
+    rounds = run_folder.rounds()
+    flags: dict[str, list[str]] = {}
+    for entry in rounds:
+        for site, facts in entry["sites"].items():
+            flags.setdefault(site, []).extend(f"{flag} in round {entry['round']}" for flag in facts["flags"])
+        for site, reason in entry["rejected"].items():
+            flags.setdefault(site, []).append(f"reply rejected in round {entry['round']}: {reason}")
+    return {
+        "algorithm": config.algorithm.name,
+        "data": config.data.source,
+        "rounds": config.n_rounds,
+        "seed": config.seed,
+        "contributions": dict(state.shares),
+        "dice": dice,
+        "dice_by_class": {site: dict(evaluation.test_dice_by_class) for site, evaluation in evaluations.items()},
+        "dice_without": {site: evaluation.test_dice_without for site, evaluation in evaluations.items()},
+        "validation_dice": {site: evaluation.validation_dice for site, evaluation in evaluations.items()},
+        "fairness": fairness(list(dice.values())).as_dict(),
+        "images": {data.name: len(data.images) for data in clinic.sites},
+        "train_images": {data.name: len(data.split.train) for data in clinic.sites},
+        "flags": {site: found for site, found in flags.items() if found},
+        "n_parameters": clinic.layout.n_trainable,
+        "seconds": round(sum(entry["seconds"] for entry in rounds), 2),
+        "model_sha256": state.params.digest,
+        "command": command,
+        "versions": versions(),
+    }

@@ -1,0 +1,155 @@
+"""The round loop: ask the sites, check what they answer, let the algorithm aggregate. The only one there is."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from time import perf_counter
+from typing import Protocol
+
+import numpy as np
+
+from fedce.algorithms.base import Account, Algorithm, State, Terms
+from fedce.errors import ReplyError, RunError
+from fedce.files import read_tensors, write_tensors
+from fedce.messages import Reply, Task
+from fedce.params import Layout, Params
+
+
+class Engine(Protocol):
+    """Carries tasks to sites and replies back; no mathematics and no defaults."""
+
+    def ask(self, tasks: Sequence[Task]) -> list[Reply]:
+        """Replies in any order, perhaps fewer than tasks. A model in a reply is valid until the next ask."""
+
+
+@dataclass(frozen=True)
+class Round:
+    """What happened in one round."""
+
+    round_no: int
+    state: State
+    """After the round."""
+    replies: Mapping[str, Reply]
+    """Without the models."""
+    rejected: Mapping[str, str]
+    """Site to reason."""
+    flags: Mapping[str, tuple[str, ...]]
+    seconds: float
+
+    @property
+    def mean_score(self) -> float:
+        """Mean validation score of the model that this round started from."""
+        scores = [reply.score for reply in self.replies.values() if reply.score is not None]
+        return sum(scores) / len(scores)
+
+
+@dataclass
+class _Correspondence:
+    """One round's tasks and replies, as the algorithm's `ask`."""
+
+    engine: Engine
+    min_sites: int
+    persist: bool
+    replies: dict[str, Reply] = field(default_factory=dict)
+    rejected: dict[str, str] = field(default_factory=dict)
+    flags: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def ask(self, tasks: Sequence[Task]) -> list[Reply]:
+        by_site = {task.site: replace(task, persist=self.persist) for task in tasks}
+        usable = []
+        # Sorted, because floating-point sums depend on order and networks do not keep it.
+        for reply in sorted(self.engine.ask(list(by_site.values())), key=lambda reply: reply.site):
+            if reason := problem_of(reply, by_site.get(reply.site)):
+                self.rejected[reply.site] = reason
+                continue
+            usable.append(reply)
+            if flags := flags_of(reply, by_site[reply.site]):
+                self.flags[reply.site] = flags
+            self.replies[reply.site] = replace(reply, params=None)
+        if len(usable) < self.min_sites:
+            reasons = "; ".join(f"{site}: {reason}" for site, reason in self.rejected.items()) or "no reply"
+            raise ReplyError(
+                f"round {tasks[0].round_no}: {len(usable)} usable replies, at least {self.min_sites} needed ({reasons})"
+            )
+        return usable
+
+
+def problem_of(reply: Reply, task: Task | None) -> str | None:
+    """Why a reply can't be used, or None (D11)."""
+    if task is None:
+        return "was not asked"
+    if reply.round_no != task.round_no:
+        return f"replied for round {reply.round_no} in round {task.round_no}"
+    if reply.n_train < 1:
+        return f"claims {reply.n_train} training images"
+    for name, value, top in (
+        ("score", reply.score, 1.0),
+        ("error", reply.error_without, 1.0),
+        ("novelty", reply.novelty, 2.0),
+    ):
+        # Rounding may carry a cosine past its bounds by as much as this.
+        if value is not None and not -1e-6 <= value <= top + 1e-6:
+            return f"{name} {value} is not in [0, {top:g}]"
+    if reply.params is not None:
+        if reply.params.layout != task.params.layout:
+            return "its model has another layout; build it from the same [model] table as the server's"
+        if not np.isfinite(reply.params.vector).all():
+            return "its model holds values that are not finite"
+    return None
+
+
+def flags_of(reply: Reply, task: Task) -> tuple[str, ...]:
+    """What a reader of the ledger should look at."""
+    if reply.params is not None and np.array_equal(reply.params.trainable, task.params.trainable):
+        return ("zero update",)
+    return ()
+
+
+def rounds(
+    algorithm: Algorithm,
+    state: State,
+    engine: Engine,
+    n_rounds: int,
+    min_sites: int = 2,
+    persist: Callable[[int], bool] = lambda round_no: False,
+) -> Iterator[Round]:
+    """Run the rounds that are left; `persist` says before which rounds' end the sites save their memory."""
+    while state.round_no < n_rounds:
+        start = perf_counter()
+        letters = _Correspondence(engine, min_sites, persist(state.round_no))
+        round_no, state = state.round_no, algorithm.round(state, letters.ask)
+        yield Round(round_no, state, letters.replies, letters.rejected, letters.flags, perf_counter() - start)
+
+
+def evaluate(state: State, engine: Engine) -> dict[str, Reply]:
+    """Every site's validation and test Dice of the model that it would use."""
+    tasks = [replace(task, action="evaluate") for task in state.tasks()]
+    return {reply.site: reply for reply in sorted(engine.ask(tasks), key=lambda reply: reply.site)}
+
+
+def save_state(path: Path, state: State) -> None:
+    about = {
+        "sites": state.sites,
+        "round_no": state.round_no,
+        "rho": state.rho,
+        "shares": state.shares,
+        "accounts": {site: asdict(account) for site, account in state.accounts.items()},
+        "terms": {site: asdict(terms) for site, terms in state.terms.items()},
+        "layout": state.params.layout.digest,
+    }
+    write_tensors(path, {"params": state.params.vector}, about)
+
+
+def load_state(path: Path, layout: Layout) -> State:
+    arrays, about = read_tensors(path)
+    if about.get("layout") != layout.digest:
+        raise RunError(f"{path} holds another network than [model] in the run's config.toml describes; was it edited?")
+    return State(
+        sites=tuple(about["sites"]),
+        params=Params(layout, arrays["params"]),
+        round_no=about["round_no"],
+        rho=about["rho"],
+        shares=about["shares"],
+        accounts={site: Account(**account) for site, account in about["accounts"].items()},
+        terms={site: Terms(**terms) for site, terms in about["terms"].items()},
+    )

@@ -1,0 +1,89 @@
+"""Files that are either whole or not there: written aside, synced, renamed. No pickle."""
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save as tensors_to_bytes
+
+from fedce.errors import RunError
+
+Arrays = Mapping[str, NDArray[Any]]
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[Path]:
+    """A temporary path beside `path` that takes its place when the block ends well, and vanishes when it does not."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield aside
+        _sync(aside)
+        aside.replace(path)
+        _sync(path.parent)
+    except OSError as error:
+        raise RunError(f"can't write {path}: {error.strerror or error}; nothing was changed there") from None
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    with writing(path) as aside:
+        aside.write_bytes(content)
+
+
+def write_json(path: Path, value: Any) -> None:
+    write_bytes(path, (json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode())
+
+
+def read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise RunError(f"can't read {path}: {error.strerror}") from None
+    except ValueError as error:
+        raise RunError(f"{path} is not valid JSON ({error}); was it edited?") from None
+
+
+def write_tensors(path: Path, arrays: Arrays, about: Mapping[str, Any]) -> None:
+    """Arrays and a JSON value in one safetensors file."""
+    write_bytes(path, tensors_to_bytes(dict(arrays), metadata={"about": json.dumps(about)}))
+
+
+def read_tensors(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    try:
+        with safe_open(path, framework="numpy") as file:
+            about = json.loads((file.metadata() or {}).get("about", "{}"))
+            return {key: file.get_tensor(key) for key in file.keys()}, about  # noqa: SIM118 (not a mapping)
+    except OSError as error:
+        raise RunError(f"can't read {path}: {error.strerror or error}") from None
+    except (SafetensorError, ValueError) as error:
+        raise RunError(f"{path} is not a whole safetensors file ({error})") from None
+
+
+def append_line(path: Path, line: str) -> None:
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise RunError(f"can't write {path}: {error.strerror or error}; the run can be resumed") from None
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def as_float32(array: NDArray[Any]) -> NDArray[np.float32]:
+    return np.ascontiguousarray(array, dtype=np.float32)

@@ -1,0 +1,207 @@
+"""Local training and scoring with torch and MONAI.
+
+The network's tensors are views of one flat vector, so that a model comes and goes with one copy and the optimizer
+steps one tensor instead of dozens. The arithmetic is elementwise, hence the same as with separate tensors.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fedce.algorithms.base import Moments, Trained
+from fedce.config import TrainConfig, load_object
+from fedce.errors import ConfigError, DataError
+from fedce.params import KINDS, Entry, Kind, Layout, Params
+
+Pixels = NDArray[np.uint8]
+Normalize = Literal["unit", "zscore"]
+SCORING_BATCH = 32
+MAX_EXACT_COUNT = 2**24
+"""Up to here float32, which carries counters, holds every whole number."""
+
+
+def layout_of(network: nn.Module) -> Layout:
+    """The network's tensors by kind. Tied tensors are listed once; a frozen parameter counts as a buffer."""
+    by_kind: dict[Kind, list[Entry]] = {kind: [] for kind in KINDS}
+    seen: set[int] = set()
+    for name, tensor in network.state_dict(keep_vars=True).items():
+        if id(tensor) in seen:
+            continue
+        seen.add(id(tensor))
+        if tensor.is_floating_point() and tensor.dtype != torch.float32:
+            raise ConfigError(f"the network's {name!r} is {tensor.dtype}; fedce trains float32 networks")
+        kind: Kind = "trainable" if tensor.requires_grad else "buffer" if tensor.is_floating_point() else "counter"
+        by_kind[kind].append(Entry(name, tuple(tensor.shape), kind))
+    return Layout(tuple(entry for kind in KINDS for entry in by_kind[kind]))
+
+
+def dice(predicted: Tensor, truth: Tensor) -> Tensor:
+    """Dice of boolean masks, (n, classes). An empty mask scores 1 if predicted empty, otherwise 0 (D15)."""
+    overlap = (predicted & truth).flatten(2).sum(2)
+    total = predicted.flatten(2).sum(2) + truth.flatten(2).sum(2)
+    return torch.where(total == 0, 1.0, 2.0 * overlap / total.clamp(min=1))
+
+
+def to_input(images: Tensor, normalize: Normalize) -> Tensor:
+    """Grey values 0..255 to what the network sees."""
+    unit = images.float().div_(255.0)
+    if normalize == "unit":
+        return unit
+    mean, deviation = unit.mean((2, 3), keepdim=True), unit.std((2, 3), keepdim=True)
+    return (unit - mean) / deviation.clamp(min=1e-6)
+
+
+def make_loss(name: str) -> nn.Module:
+    from monai.losses import DiceCELoss, DiceLoss
+
+    losses: dict[str, Any] = {"dice": DiceLoss, "dice-ce": DiceCELoss}
+    if name in losses:
+        loss: nn.Module = losses[name](sigmoid=True)
+        return loss
+    if ":" not in name:
+        raise ConfigError(f"train.loss: unknown loss {name!r}; use dice, dice-ce or package.module:Class")
+    made: nn.Module = load_object(name, "train.loss")()
+    return made
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A site's images and masks on the device."""
+
+    images: Tensor
+    masks: Tensor
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+
+class Learner:
+    """A network that is lent to one site after another in a process."""
+
+    def __init__(self, network: nn.Module, config: TrainConfig, normalize: Normalize, device: torch.device) -> None:
+        self.layout = layout_of(network)
+        self.config = config
+        self.normalize: Normalize = normalize
+        self.device = device
+        self.network = network.to(device)
+        self.loss = make_loss(config.loss).to(device)
+        self._flat, self._gradient, self._counters = self._bind()
+        self._trainable = nn.Parameter(self._flat[: self.layout.n_trainable])
+        self._trainable.grad = self._gradient
+        # Made once: the first optimizer of a process imports for seconds, and forked workers inherit this one.
+        self._optimizer = self._make_optimizer()
+
+    def _bind(self) -> tuple[Tensor, Tensor, list[Tensor]]:
+        """Make every parameter and float buffer a view of one vector, and every gradient of another."""
+        flat = torch.empty(self.layout.n_averaged, device=self.device)
+        gradient = torch.zeros(self.layout.n_trainable, device=self.device)
+        tensors = self.network.state_dict(keep_vars=True)
+        counters = []
+        for entry, where in self.layout.slices():
+            tensor = tensors[entry.name]
+            if entry.kind == "counter":
+                counters.append(tensor)
+                continue
+            view = flat[where].view(entry.shape)
+            view.copy_(tensor.detach())
+            tensor.data = view
+            if entry.kind == "trainable":
+                tensor.grad = gradient[where].view(entry.shape)
+        return flat, gradient, counters
+
+    @property
+    def params(self) -> Params:
+        """A copy of the network as it is now."""
+        vector = np.empty(self.layout.size, np.float32)
+        vector[: self.layout.n_averaged] = self._flat.detach().cpu().numpy()
+        counters = [counter.detach().cpu().reshape(-1).numpy() for counter in self._counters]
+        if counters:
+            values = np.concatenate(counters)
+            if np.abs(values).max(initial=0) > MAX_EXACT_COUNT:
+                raise ConfigError(f"the network counts above {MAX_EXACT_COUNT}, more than fedce carries exactly")
+            vector[self.layout.n_averaged :] = values
+        return Params(self.layout, vector)
+
+    @torch.no_grad()
+    def load(self, params: Params) -> None:
+        self._flat.copy_(torch.from_numpy(params.vector[: self.layout.n_averaged]))
+        start = self.layout.n_averaged
+        for counter in self._counters:
+            values = params.vector[start : start + counter.numel()]
+            counter.copy_(torch.from_numpy(values).reshape(counter.shape))
+            start += counter.numel()
+
+    def batch(self, images: Pixels, masks: Pixels) -> Batch:
+        """Images and masks as tensors; bytes, because a quarter of float's memory is a quarter of its traffic."""
+        return Batch(torch.tensor(images, device=self.device), torch.tensor(masks, device=self.device).bool())
+
+    def train(self, params: Params, data: Batch, seed: int, moments: Moments) -> Trained:
+        """Some epochs over the data. The order, and any dropout, depend on the seed alone."""
+        self.load(params)
+        self.network.train()
+        self._start_optimizer(moments)
+        total, n_steps = torch.zeros((), device=self.device), 0
+        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
+            torch.manual_seed(seed)
+            for _ in range(self.config.epochs):
+                for rows in torch.split(torch.randperm(len(data)).to(self.device), self.config.batch_size):
+                    self._gradient.zero_()
+                    logits = self.network(to_input(data.images[rows], self.normalize))
+                    loss = self.loss(logits, data.masks[rows].float())
+                    loss.backward()
+                    self._optimizer.step()
+                    total += loss.detach()
+                    n_steps += 1
+        return Trained(self.params, float(total) / n_steps, self._moments())
+
+    @torch.inference_mode()
+    def dice(self, params: Params, data: Batch) -> NDArray[np.float64]:
+        """Dice of each image and class, (n, classes)."""
+        self.load(params)
+        self.network.eval()
+        scores = []
+        for rows in torch.split(torch.arange(len(data), device=self.device), SCORING_BATCH):
+            logits = self.network(to_input(data.images[rows], self.normalize))
+            scores.append(dice(logits > 0, data.masks[rows]))
+        return torch.cat(scores).cpu().numpy().astype(np.float64)
+
+    @torch.inference_mode()
+    def predict(self, images: Pixels) -> NDArray[np.bool_]:
+        """Masks of the loaded network, (n, classes, height, width)."""
+        self.network.eval()
+        logits = self.network(to_input(torch.tensor(images, device=self.device), self.normalize))
+        masks: NDArray[np.bool_] = (logits > 0).cpu().numpy()
+        return masks
+
+    def _make_optimizer(self) -> torch.optim.Optimizer:
+        config = self.config
+        common: dict[str, Any] = {"lr": config.lr, "weight_decay": config.weight_decay}
+        if config.optimizer == "sgd":
+            return torch.optim.SGD([self._trainable], momentum=config.momentum, **common)
+        kind = torch.optim.Adam if config.optimizer == "adam" else torch.optim.AdamW
+        return kind([self._trainable], betas=config.betas, fused=self.device.type != "mps", **common)
+
+    def _start_optimizer(self, moments: Moments) -> None:
+        self._optimizer.state.clear()
+        if moments and self.config.optimizer_state == "persist":
+            self._optimizer.state[self._trainable] = {
+                key: torch.tensor(value, device=self.device if value.ndim else "cpu") for key, value in moments.items()
+            }
+
+    def _moments(self) -> Moments:
+        if self.config.optimizer_state == "reset":
+            return {}
+        state = self._optimizer.state[self._trainable]
+        return {key: value.detach().cpu().numpy() for key, value in state.items() if isinstance(value, Tensor)}
+
+
+def check_finite(site: str, trained: Trained) -> None:
+    """Training that diverged is the site's to report, not the server's to find out."""
+    if not np.isfinite(trained.loss) or not np.isfinite(trained.params.vector).all():
+        raise DataError(
+            f"site {site!r}: training diverged (loss {trained.loss}); lower train.lr or check the site's images"
+        )

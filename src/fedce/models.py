@@ -1,0 +1,86 @@
+"""Networks by name (MONAI's) or by import path."""
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from fedce.config import ModelConfig, load_object
+from fedce.errors import ConfigError, nearest
+
+
+def build(config: ModelConfig, n_channels: int, n_classes: int, seed: int) -> nn.Module:
+    """The network with its initial weights, which depend on the seed alone."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        if config.name == "unet":
+            return _unet(config, n_channels, n_classes)
+        if ":" not in config.name:
+            raise ConfigError(
+                f"unknown network {config.name!r}{nearest(config.name, ['unet'])}; "
+                "use unet, or an import path such as monai.networks.nets:SegResNet"
+            )
+        return _imported(config)
+
+
+def _unet(config: ModelConfig, n_channels: int, n_classes: int) -> nn.Module:
+    from monai.networks.nets import UNet
+
+    norm: Any = config.norm
+    if config.norm == "group":  # Every level's channels must be divisible by the number of groups.
+        norm = ("group", {"num_groups": next(g for g in (8, 4, 2, 1) if all(c % g == 0 for c in config.channels))})
+    if len(config.channels) < 2:
+        raise ConfigError(f"model.channels: a U-Net needs at least two levels, got {list(config.channels)}")
+    network: nn.Module = UNet(
+        spatial_dims=2,
+        in_channels=n_channels,
+        out_channels=n_classes,
+        channels=config.channels,
+        strides=(2,) * (len(config.channels) - 1),
+        num_res_units=config.res_units,
+        norm=norm,
+    )
+    return network
+
+
+def _imported(config: ModelConfig) -> nn.Module:
+    make = load_object(config.name, "model.name")
+    try:
+        network = make(**config.options)
+    except TypeError as error:
+        raise ConfigError(f"model.options does not fit {config.name}: {error}") from None
+    if not isinstance(network, nn.Module):
+        raise ConfigError(f"model.name: {config.name} makes a {type(network).__name__}, not a torch.nn.Module")
+    return network
+
+
+def check_fits(network: nn.Module, n_channels: int, n_classes: int, height: int, width: int) -> None:
+    """Try the network on one image, so that a wrong size is found before round 1."""
+    network.eval()
+    image = torch.zeros(1, n_channels, height, width)
+    try:
+        with torch.inference_mode():
+            shape = tuple(network(image).shape)
+    except RuntimeError as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigError(
+            f"the network can't take images of {width}x{height} pixels and {n_channels} channels ({reason}); "
+            "set data.size to a multiple of 16, or change [model]"
+        ) from None
+    if shape != (1, n_classes, height, width):
+        raise ConfigError(
+            f"the network answers with shape {shape}, expected {(1, n_classes, height, width)}: "
+            "one channel for each class, at the image's size"
+        )
+
+
+def choose_device(name: str) -> torch.device:
+    """auto: CUDA, else MPS, else CPU."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise ConfigError(f"engine.device {name!r} can't be used here: {str(error).splitlines()[0]}") from None
+    return device

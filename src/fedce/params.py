@@ -1,0 +1,160 @@
+"""Model parameters as one flat float32 vector and a layout that says what lies where.
+
+All arithmetic on models is here. It walks the vectors in blocks that fit the cache and accumulates in float64,
+so that results depend neither on the engine nor on the number of threads.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
+from math import prod
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Vector = NDArray[np.float32]
+Kind = Literal["trainable", "buffer", "counter"]
+KINDS: tuple[Kind, ...] = ("trainable", "buffer", "counter")
+
+# A multiple of the cache line; small enough that a block of some ten sites in float64 stays in the L2 cache.
+BLOCK = 4096
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One tensor of a model."""
+
+    name: str
+    shape: tuple[int, ...]
+    kind: Kind
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where each tensor lies in the vector: trainable entries first, then float buffers, then counters."""
+
+    entries: tuple[Entry, ...]
+
+    def __post_init__(self) -> None:
+        order = [KINDS.index(entry.kind) for entry in self.entries]
+        if order != sorted(order):
+            raise ValueError("layout entries must be ordered: trainable, buffer, counter")
+
+    @cached_property
+    def size(self) -> int:
+        return sum(entry.size for entry in self.entries)
+
+    @cached_property
+    def n_trainable(self) -> int:
+        return sum(entry.size for entry in self.entries if entry.kind == "trainable")
+
+    @cached_property
+    def n_averaged(self) -> int:
+        """Trainable entries and float buffers: all that a weighted mean applies to."""
+        return sum(entry.size for entry in self.entries if entry.kind != "counter")
+
+    def slices(self) -> Iterator[tuple[Entry, slice]]:
+        start = 0
+        for entry in self.entries:
+            yield entry, slice(start, start + entry.size)
+            start += entry.size
+
+    @cached_property
+    def digest(self) -> str:
+        return sha256(repr(self.entries).encode()).hexdigest()
+
+
+@dataclass(frozen=True, eq=False)
+class Params:
+    """A model: its vector, read by its layout."""
+
+    layout: Layout
+    vector: Vector
+
+    def __post_init__(self) -> None:
+        if self.vector.shape != (self.layout.size,) or self.vector.dtype != np.float32:
+            raise ValueError(
+                f"expected a float32 vector of length {self.layout.size}, "
+                f"got {self.vector.dtype} of shape {self.vector.shape}"
+            )
+
+    @property
+    def trainable(self) -> Vector:
+        return self.vector[: self.layout.n_trainable]
+
+    @property
+    def digest(self) -> str:
+        return sha256(np.ascontiguousarray(self.vector).tobytes()).hexdigest()
+
+
+def _blocks(size: int) -> Iterator[slice]:
+    return (slice(start, min(start + BLOCK, size)) for start in range(0, size, BLOCK))
+
+
+def weighted_sum(parts: Sequence[Params], weights: Sequence[float]) -> Params:
+    """Sum of weights times parts; counters, which count batches and can't be averaged, take their maximum."""
+    layout = parts[0].layout
+    vector = np.empty(layout.size, np.float32)
+    for block in _blocks(layout.n_averaged):
+        total = np.zeros(block.stop - block.start)
+        for part, weight in zip(parts, weights, strict=True):
+            total += weight * part.vector[block].astype(np.float64)
+        vector[block] = total
+    counters = slice(layout.n_averaged, None)
+    vector[counters] = np.max([part.vector[counters] for part in parts], axis=0)
+    return Params(layout, vector)
+
+
+def leave_out(mean: Params, weight: float, part: Params) -> Params:
+    """The mean without one of its parts: (mean - weight * part) / (1 - weight); counters stay."""
+    vector = mean.vector.copy()
+    for block in _blocks(mean.layout.n_averaged):
+        rest = mean.vector[block].astype(np.float64) - weight * part.vector[block].astype(np.float64)
+        vector[block] = rest / (1.0 - weight)
+    return Params(mean.layout, vector)
+
+
+def gram(parts: Sequence[Params], origin: Params) -> NDArray[np.float64]:
+    """Inner products of the updates (part - origin), trainable entries only."""
+    products = np.zeros((len(parts), len(parts)))
+    for block in _blocks(origin.layout.n_trainable):
+        start = origin.vector[block].astype(np.float64)
+        updates = np.stack([part.vector[block] for part in parts]).astype(np.float64) - start
+        products += updates @ updates.T
+    return products
+
+
+def cosine(a: Vector, b: Vector) -> float | None:
+    """Cosine of two vectors, or None if one of them is zero and has no direction."""
+    ab = aa = bb = 0.0
+    for block in _blocks(len(a)):
+        x, y = a[block].astype(np.float64), b[block].astype(np.float64)
+        ab, aa, bb = ab + float(x @ y), aa + float(x @ x), bb + float(y @ y)
+    return ab / float(np.sqrt(aa) * np.sqrt(bb)) if aa > 0 and bb > 0 else None
+
+
+def to_named(params: Params) -> dict[str, NDArray[Any]]:
+    """The model's tensors by name, as a network's state; counters as whole numbers."""
+    return {
+        entry.name: params.vector[where]
+        .reshape(entry.shape)
+        .astype(np.int64 if entry.kind == "counter" else np.float32, copy=False)
+        for entry, where in params.layout.slices()
+    }
+
+
+def from_named(layout: Layout, tensors: Mapping[str, NDArray[Any]]) -> Params:
+    """The inverse of to_named; a tensor that is missing or has another shape is a ValueError."""
+    vector = np.empty(layout.size, np.float32)
+    for entry, where in layout.slices():
+        if entry.name not in tensors or tensors[entry.name].shape != entry.shape:
+            found = tensors[entry.name].shape if entry.name in tensors else "nothing"
+            raise ValueError(f"expected {entry.name!r} of shape {entry.shape}, found {found}")
+        vector[where] = tensors[entry.name].reshape(-1)
+    return Params(layout, vector)

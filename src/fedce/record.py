@@ -1,0 +1,114 @@
+"""A run folder: the record of a run that people keep, check and resume from.
+
+config.toml      the resolved experiment
+splits.json      which file is in which split
+ledger.jsonl     one line for the start, each round and the end, each with the hash of the line before
+checkpoint/      the server's state and the sites' memories
+results.json     contributions, Dice, fairness, versions
+model.safetensors, models/<site>.safetensors where each site has its own
+report.html
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from fedce import config as configs
+from fedce.errors import RunError
+from fedce.files import append_line, read_json, write_bytes, write_json
+
+NO_LINE = "0" * 64
+
+
+class RunFolder:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config_file = path / "config.toml"
+        self.ledger_file = path / "ledger.jsonl"
+        self.results_file = path / "results.json"
+        self.model_file = path / "model.safetensors"
+        self.report_file = path / "report.html"
+        self.splits_file = path / "splits.json"
+        self.log_file = path / "error.log"
+        self.state_file = path / "checkpoint" / "state.safetensors"
+        self.memory_folder = path / "checkpoint" / "sites"
+        self._last_line: str | None = None
+
+    def site_model_file(self, site: str) -> Path:
+        return self.path / "models" / f"{site}.safetensors"
+
+    @classmethod
+    def create(cls, path: Path, config: configs.Config, *, replace: bool = False) -> "RunFolder":
+        """A new run folder; one that already holds a run is left alone, unless it is to be replaced."""
+        run = cls(path)
+        if path.exists() and not path.is_dir():
+            raise RunError(f"{path} is a file; give --out a folder")
+        if run.config_file.exists():
+            if not replace:
+                raise RunError(
+                    f"{path} already holds a run; continue it with 'fedce run --resume {path}', "
+                    "choose another --out, or add --replace"
+                )
+            shutil.rmtree(path)
+        elif path.is_dir() and any(path.iterdir()):
+            raise RunError(f"{path} is not empty and holds no run; choose another --out")
+        write_bytes(run.config_file, configs.dumps(config).encode())
+        return run
+
+    @classmethod
+    def open(cls, path: Path) -> "RunFolder":
+        run = cls(path)
+        if not run.config_file.exists():
+            raise RunError(f"{path} holds no run (no config.toml); 'fedce run --out {path}' starts one")
+        return run
+
+    @property
+    def config(self) -> configs.Config:
+        return configs.load(self.config_file)
+
+    @property
+    def results(self) -> dict[str, Any]:
+        if not self.results_file.exists():
+            raise RunError(f"{self.path} has no results yet; continue it with 'fedce run --resume {self.path}'")
+        results: dict[str, Any] = read_json(self.results_file)
+        return results
+
+    def write_results(self, results: Mapping[str, Any]) -> None:
+        write_json(self.results_file, results)
+
+    def ledger(self) -> list[dict[str, Any]]:
+        """All whole lines; a last line cut off by a kill is not one."""
+        entries: list[dict[str, Any]] = []
+        for number, line in enumerate(self._whole_lines(), 1):
+            try:
+                entries.append(json.loads(line))
+            except ValueError:
+                raise RunError(f"{self.ledger_file}, line {number}, is not valid JSON; was it edited?") from None
+        return entries
+
+    def rounds(self) -> list[dict[str, Any]]:
+        return [entry for entry in self.ledger() if entry["kind"] == "round"]
+
+    def append(self, entry: Mapping[str, Any]) -> None:
+        """Add a line to the ledger, chained to the one before."""
+        if self._last_line is None:
+            self._last_line = (self._whole_lines() or [""])[-1]
+        previous = sha256(self._last_line.encode()).hexdigest() if self._last_line else NO_LINE
+        self._last_line = json.dumps({**entry, "previous": previous}, allow_nan=False)
+        append_line(self.ledger_file, self._last_line)
+
+    def mend_ledger(self) -> None:
+        """Cut off a last line that a kill left incomplete."""
+        whole = "".join(line + "\n" for line in self._whole_lines()).encode()
+        if self.ledger_file.exists() and self.ledger_file.stat().st_size != len(whole):
+            os.truncate(self.ledger_file, len(whole))
+
+    def _whole_lines(self) -> list[str]:
+        if not self.ledger_file.exists():
+            return []
+        *whole, _cut_off = self.ledger_file.read_text("utf-8", errors="replace").split("\n")
+        return whole

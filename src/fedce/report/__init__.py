@@ -1,0 +1,85 @@
+"""A run as one self-contained HTML page: no network, opens from disk, light and dark, prints well."""
+
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from fedce.files import write_bytes
+from fedce.record import RunFolder
+
+FAIRNESS_ROWS = (
+    ("mean", "Mean Dice", "average over the sites' test images"),
+    ("std", "Standard deviation", "over sites (n - 1); lower is fairer"),
+    ("worst", "Worst site", "the site that the model serves worst"),
+    ("best", "Best site", "the site that the model serves best"),
+    ("jain", "Jain's index", "1 if all sites are served alike"),
+    ("gini", "Gini coefficient", "0 if all sites are served alike"),
+)
+
+
+def write_report(run: RunFolder) -> Path:
+    """Write report.html from the run's record alone."""
+    from fedce.report import plots
+
+    results, rounds = run.results, run.rounds()
+    environment = Environment(
+        loader=PackageLoader("fedce", "report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    page = environment.get_template("page.html.j2").render(
+        name=run.path.name,
+        results=results,
+        summary=summary(results),
+        sites=_site_rows(results),
+        fairness=[(label, results["fairness"][key], note) for key, label, note in FAIRNESS_ROWS],
+        contributions_plot=plots.contributions(rounds),
+        dice_plot=plots.dice(results),
+        progress_plot=plots.progress(rounds),
+        config=run.config_file.read_text("utf-8"),
+        data=next(entry for entry in run.ledger() if entry["kind"] == "start")["sites"],
+    )
+    write_bytes(run.report_file, page.encode())
+    return run.report_file
+
+
+def summary(results: dict[str, Any]) -> list[str]:
+    """What a reader who stops after three sentences should know."""
+    shares, dice = results["contributions"], results["dice"]
+    first, worst = max(shares, key=shares.get), min(dice, key=dice.get)
+    n_sites, mean, std = len(shares), results["fairness"]["mean"], results["fairness"]["std"]
+    sentences = [
+        f"{n_sites} sites trained for {results['rounds']} rounds with {results['algorithm']}; "
+        f"on their test images the model reaches a mean Dice of {mean:.3f}.",
+    ]
+    if results["algorithm"] == "standalone":
+        sentences.append("Every site trained alone, so nobody contributed to anybody else.")
+    else:
+        sentences.append(
+            f"{first} contributed most: {100 * shares[first]:.1f} % where an equal share is {100 / n_sites:.1f} %."
+        )
+    served = f"{worst} is served worst, with a Dice of {dice[worst]:.3f}"
+    badly = dice[worst] < mean - 2 * std or dice[worst] < 0.75 * mean
+    sentences.append(f"{served}, well below the others." if badly else f"{served}, which is not far from the others.")
+    alarms = [f"{site}: {flag}" for site, flags in results["flags"].items() for flag in flags]
+    sentences.append(f"{len(alarms)} alarms: {'; '.join(alarms[:3])}." if alarms else "No alarm was raised.")
+    return sentences
+
+
+def _site_rows(results: dict[str, Any]) -> list[dict[str, Any]]:
+    return [
+        {
+            "site": site,
+            "images": results["images"][site],
+            "train": results["train_images"][site],
+            "dice": results["dice"][site],
+            "by_class": results["dice_by_class"][site],
+            "without": results["dice_without"][site],
+            "share": share,
+            "flags": results["flags"].get(site, []),
+        }
+        for site, share in results["contributions"].items()
+    ]

@@ -1,0 +1,127 @@
+"""A hospital: its data behind the Site protocol, and the memory that it keeps between rounds."""
+
+from dataclasses import replace
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from fedce.algorithms.base import Algorithm, Memory, Moments, Trained
+from fedce.data import SiteData
+from fedce.files import Arrays, read_tensors, write_tensors
+from fedce.learn import Batch, Learner, check_finite
+from fedce.messages import Evaluation, Reply, Task
+from fedce.params import Layout, Params
+
+
+class Hospital:
+    """One site's images, and a network lent to it."""
+
+    def __init__(self, data: SiteData, learner: Learner, class_names: tuple[str, ...], seed: int) -> None:
+        self.data = data
+        self.learner = learner
+        self.class_names = class_names
+        self.seed = seed
+
+    @property
+    def name(self) -> str:
+        return self.data.name
+
+    @property
+    def n_train(self) -> int:
+        return len(self.data.split.train)
+
+    # Each split becomes tensors at its first use, in the process that uses it.
+    @cached_property
+    def _train(self) -> Batch:
+        return self._part(self.data.split.train)
+
+    @cached_property
+    def _validation(self) -> Batch:
+        return self._part(self.data.split.validation)
+
+    @cached_property
+    def _test(self) -> Batch:
+        return self._part(self.data.split.test)
+
+    def _part(self, rows: Any) -> Batch:
+        return self.learner.batch(self.data.images[rows], self.data.masks[rows])
+
+    def train(self, params: Params, round_no: int, moments: Moments) -> Trained:
+        trained = self.learner.train(params, self._train, round_seed(self.seed, self.name, round_no), moments)
+        check_finite(self.name, trained)
+        return trained
+
+    def score(self, params: Params) -> float:
+        return float(self.learner.dice(params, self._validation).mean())
+
+    def evaluate(self, params: Params, without: Params | None) -> Evaluation:
+        test = self.learner.dice(params, self._test).mean(axis=0)
+        return Evaluation(
+            validation_dice=self.score(params),
+            test_dice_by_class={name: float(value) for name, value in zip(self.class_names, test, strict=True)},
+            test_dice_without=float(self.learner.dice(without, self._test).mean()) if without else None,
+            n_test=len(self._test),
+        )
+
+
+def round_seed(seed: int, site: str, round_no: int) -> int:
+    """A seed of its own for each site and round, so that no random state has to be kept."""
+    return int.from_bytes(sha256(f"{seed}/{site}/{round_no}".encode()).digest()[:8]) >> 1
+
+
+def perform(algorithm: Algorithm, hospital: Hospital, task: Task, memory: Memory | None) -> tuple[Reply, Memory | None]:
+    """What a site does with a task, on whatever engine."""
+    start = perf_counter()
+    if task.action == "evaluate":
+        reply = algorithm.evaluate(hospital, task, memory)
+    else:
+        reply, memory = algorithm.local(hospital, task, memory)
+    return replace(reply, seconds=perf_counter() - start), memory
+
+
+def memory_arrays(memory: Memory) -> tuple[Arrays, dict[str, Any]]:
+    """A memory as arrays and a JSON value."""
+    arrays = {f"moments.{key}": value for key, value in memory.moments.items()}
+    arrays["params"] = memory.params.vector
+    if memory.received is not None:
+        arrays["received"] = memory.received.vector
+    return arrays, {"round_no": memory.round_no, "layout": memory.params.layout.digest}
+
+
+def memory_from(arrays: Arrays, about: dict[str, Any], layout: Layout) -> Memory:
+    received = arrays.get("received")
+    return Memory(
+        round_no=about["round_no"],
+        params=Params(layout, arrays["params"]),
+        received=Params(layout, received) if received is not None else None,
+        moments={key.removeprefix("moments."): value for key, value in arrays.items() if key.startswith("moments.")},
+    )
+
+
+class MemoryFiles:
+    """A site's memory on its own disk: the last two that were asked for, so that a resumed server finds its round."""
+
+    def __init__(self, folder: Path, layout: Layout) -> None:
+        self.folder = folder
+        self.layout = layout
+
+    def load(self, before: int) -> Memory | None:
+        """The newest memory of a round before that one, or None."""
+        files = [path for path in self._files() if path < self._path(before)]
+        if not files:
+            return None
+        arrays, about = read_tensors(files[-1])
+        return memory_from(arrays, about, self.layout)
+
+    def save(self, memory: Memory) -> None:
+        write_tensors(self._path(memory.round_no), *memory_arrays(memory))
+        for old in self._files()[:-2]:
+            old.unlink()
+
+    def _files(self) -> list[Path]:
+        return sorted(self.folder.glob("round-*.safetensors"))
+
+    def _path(self, round_no: int) -> Path:
+        return self.folder / f"round-{round_no:06d}.safetensors"

@@ -1,0 +1,1 @@
+"""What contributions are checked against."""

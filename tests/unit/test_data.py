@@ -1,0 +1,175 @@
+"""Sites from folders: strict pairs, one line for each mistake, the same split every time."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from fedce.data import load_sites
+from fedce.data.splits import split
+from fedce.errors import DataError
+
+
+def write_site(root: Path, site: str, n: int = 8, size=(32, 32), mode="RGB", value=255) -> Path:
+    rng = np.random.default_rng(0)
+    for part in ("images", "masks"):
+        (root / site / part).mkdir(parents=True, exist_ok=True)
+    for i in range(n):
+        shape = (size[1], size[0], 3) if mode == "RGB" else (size[1], size[0])
+        Image.fromarray(rng.integers(0, 255, shape).astype(np.uint8)).save(root / site / "images" / f"{i}.png")
+        mask = np.zeros((size[1], size[0]), np.uint8)
+        mask[4:12, 4:12] = value
+        Image.fromarray(mask).save(root / site / "masks" / f"{i}.png")
+    return root / site
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_site(tmp_path, "north")
+    write_site(tmp_path, "south", n=12)
+    return tmp_path
+
+
+def test_a_folder_becomes_sites(folder: Path):
+    sites = load_sites(str(folder))
+    assert [(site.name, site.images.shape, site.masks.shape) for site in sites] == [
+        ("north", (8, 3, 32, 32), (8, 1, 32, 32)),
+        ("south", (12, 3, 32, 32), (12, 1, 32, 32)),
+    ]
+    assert sites[0].masks.sum() == 8 * 64
+    assert list(sites.classes) == ["foreground"]
+
+
+def test_mask_values_become_classes(folder: Path):
+    for path in (folder / "north" / "masks").iterdir():
+        mask = np.array(Image.open(path))
+        mask[4:8, 4:8] = 128
+        Image.fromarray(mask).save(path)
+    sites = load_sites(str(folder), classes={"disc": [128, 255], "cup": [255]})
+    assert sites[0].masks[0].sum(axis=(1, 2)).tolist() == [64, 48]
+
+
+def test_grey_sites_among_colour_ones_become_colour(folder: Path):
+    write_site(folder, "grey", mode="L")
+    assert {site.images.shape[1] for site in load_sites(str(folder))} == {3}
+
+
+def test_images_are_brought_to_one_size(folder: Path):
+    write_site(folder, "large", size=(64, 48))
+    with pytest.raises(DataError, match="set data.size"):
+        load_sites(str(folder))
+    assert {site.images.shape[2:] for site in load_sites(str(folder), size=32)} == {(32, 32)}
+
+
+def damage_missing_mask(root):
+    (root / "north" / "masks" / "3.png").unlink()
+
+
+def damage_missing_image(root):
+    (root / "south" / "images" / "3.png").unlink()
+
+
+def damage_mask_size(root):
+    Image.fromarray(np.zeros((16, 16), np.uint8)).save(root / "north" / "masks" / "2.png")
+
+
+def damage_empty_site(root):
+    for part in ("images", "masks"):
+        (root / "empty" / part).mkdir(parents=True)
+
+
+def damage_no_masks_folder(root):
+    (root / "half" / "images").mkdir(parents=True)
+
+
+def damage_unreadable(root):
+    (root / "south" / "images" / "1.png").write_bytes(b"not a picture")
+
+
+def damage_truncated(root):
+    path = root / "south" / "images" / "1.png"
+    path.write_bytes(path.read_bytes()[:200])
+
+
+def damage_tiny_site(root):
+    write_site(root, "tiny", n=1)
+
+
+def damage_mask_values(root):
+    write_site(root, "odd", value=7)
+
+
+@pytest.mark.parametrize(
+    ("damage", "line"),
+    [
+        (damage_missing_mask, "site 'north': image '3.png' has no mask of the same name"),
+        (damage_missing_image, "site 'south': mask '3.png' has no image of the same name"),
+        (damage_mask_size, "site 'north': mask '2.png' is 16x16, its image 32x32"),
+        (damage_empty_site, "site 'empty' is empty"),
+        (damage_no_masks_folder, "site 'half' has no folder 'masks'"),
+        (damage_unreadable, "1.png"),
+        (damage_truncated, "1.png"),
+        (damage_tiny_site, "site 'tiny' has 1 images, which leaves none for validation"),
+    ],
+)
+def test_a_damaged_folder_is_one_line(folder: Path, damage, line):
+    damage(folder)
+    with pytest.raises(DataError) as caught:
+        load_sites(str(folder))
+    assert line in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_unexpected_mask_values_are_named(folder: Path):
+    damage_mask_values(folder)
+    with pytest.raises(DataError, match="holds the value 7, which data.classes gives to no class"):
+        load_sites(str(folder), classes={"a": [255]})
+
+
+def test_one_site_is_no_federation(tmp_path: Path):
+    write_site(tmp_path, "alone")
+    with pytest.raises(DataError, match="at least two sites"):
+        load_sites(str(tmp_path))
+
+
+def test_no_folder_and_no_sites(tmp_path: Path):
+    with pytest.raises(DataError, match="no such data folder"):
+        load_sites(str(tmp_path / "none"))
+    with pytest.raises(DataError, match="holds no site folders"):
+        load_sites(str(tmp_path))
+
+
+def test_splits_are_disjoint_complete_and_repeatable():
+    a, b = (split("x", 41, (0.5, 0.25, 0.25), 0) for _ in range(2))
+    assert sorted([*a.train, *a.validation, *a.test]) == list(range(41))
+    assert [a.train.tolist(), a.test.tolist()] == [b.train.tolist(), b.test.tolist()]
+    assert len(a.validation) == len(a.test) == 10
+    other = split("x", 41, (0.5, 0.25, 0.25), 1)
+    assert a.train.tolist() != other.train.tolist()
+
+
+def test_the_papers_counts():
+    sites = load_sites("fundus6", scale="tiny")
+    assert [site.name for site in sites] == [f"site{i}" for i in range(1, 7)]
+    assert list(sites.classes) == ["disc", "cup"]
+
+
+def test_a_cache_is_reused_and_gives_the_same_bits(tmp_path: Path, monkeypatch):
+    monkeypatch.setenv("FEDCE_CACHE", str(tmp_path))
+    said = []
+    first = load_sites("prostate6", scale="tiny", size=32, notify=said.append)
+    assert len(said) == 6
+    second = load_sites("prostate6", scale="tiny", size=32, notify=said.append)
+    assert len(said) == 6
+    assert [site.fingerprint for site in first] == [site.fingerprint for site in second]
+
+
+def test_a_fingerprint_changes_with_one_pixel(folder: Path):
+    before = [site.fingerprint for site in load_sites(str(folder))]
+    image = np.array(Image.open(folder / "north" / "images" / "0.png"))
+    image[0, 0, 0] ^= 1
+    Image.fromarray(image).save(folder / "north" / "images" / "0.png")
+    after = [site.fingerprint for site in load_sites(str(folder))]
+    assert before[0] != after[0]
+    assert before[1] == after[1]
