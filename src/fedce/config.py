@@ -14,7 +14,7 @@ from fedce.errors import ConfigError, first_problem, nearest
 Positive = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(gt=0, lt=1)]
 BUILT_IN = ("fundus6", "prostate6")
-ROUNDS_BY_SCALE = {"tiny": 3, "demo": 40, "paper": 200}
+ROUNDS_BY_SCALE = {"tiny": 3, "demo": 150, "paper": 200}
 ROUNDS_OF_A_FOLDER = 100
 
 
@@ -118,7 +118,7 @@ class Config(_Table):
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     """Seed of the initial weights and of local training."""
     rounds: Positive | None = None
-    """None: 3, 40 or 200 for the scales tiny, demo and paper, and 100 for a folder."""
+    """None: 3, 150 or 200 for the scales tiny, demo and paper, and 100 for a folder."""
     data: DataConfig = DataConfig()
     model: ModelConfig = ModelConfig()
     train: TrainConfig = TrainConfig()

@@ -48,10 +48,11 @@ class Display:
         self.stop()
 
     def stop(self) -> None:
-        self.progress.stop()
+        if self.progress.live.is_started:
+            self.progress.stop()
 
     def notice(self, message: str) -> None:
-        self.console.print(f"[dim]fedce: {message}[/dim]", soft_wrap=True)
+        self.console.print(f"[dim]... {message}[/dim]", soft_wrap=True)
 
     def start(self, config: "Config", sites: "Sites", first_round: int) -> None:
         counts = ", ".join(f"{site.name} {len(site.images)}" for site in sites)

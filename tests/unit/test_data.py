@@ -57,7 +57,7 @@ def test_grey_sites_among_colour_ones_become_colour(folder: Path):
 
 def test_images_are_brought_to_one_size(folder: Path):
     write_site(folder, "large", size=(64, 48))
-    with pytest.raises(DataError, match="set data.size"):
+    with pytest.raises(DataError, match="to bring all images to one size"):
         load_sites(str(folder))
     assert {site.images.shape[2:] for site in load_sites(str(folder), size=32)} == {(32, 32)}
 
@@ -123,7 +123,7 @@ def test_a_damaged_folder_is_one_line(folder: Path, damage, line):
 
 def test_unexpected_mask_values_are_named(folder: Path):
     damage_mask_values(folder)
-    with pytest.raises(DataError, match="holds the value 7, which data.classes gives to no class"):
+    with pytest.raises(DataError, match="holds the value 7, which"):
         load_sites(str(folder), classes={"a": [255]})
 
 

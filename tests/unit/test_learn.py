@@ -179,7 +179,7 @@ def test_a_network_by_import_path():
     ],
 )
 def test_a_network_that_cannot_be_made_is_one_line(config, line):
-    with pytest.raises(ConfigError, match="model|network|import|levels") as caught:
+    with pytest.raises(ConfigError, match=r"model|network|import|levels") as caught:
         build(config, 3, 2, 0)
     assert line in str(caught.value)
 

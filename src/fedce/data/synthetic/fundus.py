@@ -50,8 +50,8 @@ CAMERAS: Mapping[str, Camera] = {
         tessellation=1.0, p_aperture=0.3,
     ),
     "site3": Camera(
-        tint=(0.63, 0.45, 0.34), disc_tint=(0.82, 0.68, 0.52), cup_gain=(0.5, 0.8), half_view=(3.0, 3.8), wander=0.2,
-        vignette=(0.2, 0.45), blur=(0.07, 0.12), chroma_blur=0.12, noise=0.015, saturation=0.75, gamma=0.9,
+        tint=(0.66, 0.40, 0.26), disc_tint=(0.86, 0.65, 0.45), cup_gain=(0.5, 0.85), half_view=(3.0, 3.8), wander=0.2,
+        vignette=(0.2, 0.45), blur=(0.05, 0.09), chroma_blur=0.10, noise=0.015, saturation=0.9, gamma=0.95,
         tessellation=0.5, p_aperture=0.0,
     ),
     "site4": Camera(

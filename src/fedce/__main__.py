@@ -1,0 +1,5 @@
+"""python -m fedce"""
+
+from fedce.cli import main
+
+main()

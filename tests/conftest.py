@@ -1,0 +1,46 @@
+"""What tests share: one small finished run, and the rule that CI skips nothing."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from fedce.cli import main
+
+
+@pytest.fixture(scope="session")
+def fedce():
+    """Run a command line in this process; returns click's result."""
+
+    def invoke(*arguments, cwd=None):
+        before = Path.cwd()
+        os.chdir(cwd or before)
+        try:
+            return CliRunner().invoke(main, [str(argument) for argument in arguments])
+        finally:
+            os.chdir(before)
+
+    return invoke
+
+
+@pytest.fixture(scope="session")
+def tiny_run(tmp_path_factory, fedce) -> Path:
+    """A finished run of FedCE on fundus6 at the tiny scale."""
+    out = tmp_path_factory.mktemp("run") / "tiny"
+    result = fedce("run", "--scale", "tiny", "--rounds", 4, "--workers", 1, "--out", out, "--json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["run"] == str(out)
+    return out
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if found is None:
+        if os.environ.get("CI"):
+            pytest.fail("CI must have Chromium: .ci/run installs it")
+        pytest.skip("no Chromium on this machine; install it to test the report in a browser")
+    return found

@@ -1,0 +1,300 @@
+"""A run from the command line: its folder, its bits, its resumption."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from fedce import files
+from fedce.files import read_tensors
+from fedce.record import NO_LINE, RunFolder
+
+QUICK = ("--scale", "tiny", "--set", "engine.checkpoint_seconds=0")
+
+
+def results(folder: Path) -> dict:
+    return json.loads((folder / "results.json").read_text())
+
+
+def same_result(a: Path, b: Path) -> None:
+    ours, theirs = results(a), results(b)
+    for key in ("contributions", "dice", "dice_without", "validation_dice", "model_sha256"):
+        assert ours[key] == theirs[key], key
+    for left, right in zip(RunFolder(a).rounds(), RunFolder(b).rounds(), strict=True):
+        for site in left["sites"]:
+            drop = {"seconds": 0}
+            assert {**left["sites"][site], **drop} == {**right["sites"][site], **drop}
+    for name in ("model.safetensors", "splits.json"):
+        if (a / name).exists():
+            assert (a / name).read_bytes() == (b / name).read_bytes()
+
+
+def test_a_run_folder_holds_the_record(tiny_run: Path):
+    names = {path.name for path in tiny_run.iterdir()}
+    assert {"config.toml", "ledger.jsonl", "checkpoint", "results.json", "model.safetensors", "report.html"} <= names
+    found = results(tiny_run)
+    assert sum(found["contributions"].values()) == pytest.approx(1)
+    assert found["contributions"].keys() == found["dice"].keys() == {f"site{i}" for i in range(1, 7)}
+    assert all(0 <= value <= 1 for value in found["dice"].values())
+    assert found["versions"]["torch"]
+
+
+def test_the_ledger_is_a_chain(tiny_run: Path):
+    lines = (tiny_run / "ledger.jsonl").read_text().splitlines()
+    entries = [json.loads(line) for line in lines]
+    assert [entry["kind"] for entry in entries] == ["start", "round", "round", "round", "round", "end"]
+    assert entries[0]["previous"] == NO_LINE
+    for line, entry in zip(lines, entries[1:], strict=False):
+        assert entry["previous"] == sha256(line.encode()).hexdigest()
+    for entry in entries[1:-1]:
+        assert sum(facts["weight"] for facts in entry["sites"].values()) == pytest.approx(1)
+
+
+def test_the_resolved_config_gives_the_same_run_again(tiny_run: Path, tmp_path: Path, fedce):
+    assert fedce("run", tiny_run / "config.toml", "--out", tmp_path / "again").exit_code == 0
+    same_result(tiny_run, tmp_path / "again")
+
+
+@pytest.mark.parametrize("algorithm", ["fedce", "fedce-sum", "standalone"])
+def test_workers_do_not_change_a_bit(tmp_path: Path, fedce, algorithm):
+    extra = ("--set", "algorithm.estimate=site") if algorithm == "fedce" else ()
+    for workers in (1, 2, 3):
+        run = fedce(
+            "run", *QUICK, "--algorithm", algorithm, "--workers", workers, "--out", tmp_path / str(workers), *extra
+        )
+        assert run.exit_code == 0, run.output
+    same_result(tmp_path / "1", tmp_path / "2")
+    same_result(tmp_path / "1", tmp_path / "3")
+
+
+def test_another_seed_is_another_run_on_the_same_split(tiny_run: Path, tmp_path: Path, fedce):
+    assert fedce("run", "--scale", "tiny", "--rounds", 4, "--seed", 1, "--out", tmp_path / "b").exit_code == 0
+    assert results(tmp_path / "b")["model_sha256"] != results(tiny_run)["model_sha256"]
+    assert (tmp_path / "b" / "splits.json").read_bytes() == (tiny_run / "splits.json").read_bytes()
+
+
+@pytest.mark.parametrize("algorithm", ["fedce-cos", "fedce-err", "fedavg", "uniform", "standalone"])
+def test_every_algorithm_runs_and_reports(tmp_path: Path, fedce, algorithm):
+    run = fedce(
+        "run", "--scale", "tiny", "--rounds", 2, "--algorithm", algorithm, "--out", tmp_path / "a", "--workers", 1
+    )
+    assert run.exit_code == 0, run.output
+    assert "contribution" in run.output
+    assert (tmp_path / "a" / "report.html").exists()
+    personal = algorithm == "standalone"
+    assert (tmp_path / "a" / "model.safetensors").exists() != personal
+    assert (tmp_path / "a" / "models" / "site1.safetensors").exists() == personal
+
+
+def test_the_other_federation_runs(tmp_path: Path, fedce):
+    run = fedce("run", "--data", "prostate6", "--scale", "tiny", "--rounds", 2, "--out", tmp_path / "p", "--workers", 1)
+    assert run.exit_code == 0, run.output
+
+
+@pytest.fixture
+def start(tmp_path: Path):
+    """Start a run in a process of its own; what it prints as errors is in tmp_path/errors."""
+    started = []
+
+    def run(out: Path, *arguments: str) -> subprocess.Popen:
+        command = [sys.executable, "-m", "fedce", "run", *arguments, "--workers", "2", "--out", str(out)]
+        with (tmp_path / "errors").open("w") as errors:
+            started.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors))
+        return started[-1]
+
+    yield run
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def wait_for_lines(path: Path, n: int, process: subprocess.Popen) -> None:
+    deadline = time.monotonic() + 90
+    while not path.exists() or path.read_text().count("\n") < n:
+        if process.poll() is not None:
+            pytest.fail("the run ended early")
+        if time.monotonic() > deadline:
+            pytest.fail(f"no {n} ledger lines in time")
+        time.sleep(0.002)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory, fedce) -> Path:
+    out = tmp_path_factory.mktemp("undisturbed") / "run"
+    assert fedce("run", *QUICK, "--rounds", 8, "--out", out).exit_code == 0
+    return out
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_killed_run_resumes_to_the_same_bits(start, tmp_path: Path, undisturbed: Path, fedce, seed):
+    rng = random.Random(seed)
+    interval = rng.choice(["0", "0.5", "20"])
+    out = tmp_path / "run"
+    process = start(out, "--scale", "tiny", "--rounds", "8", "--set", f"engine.checkpoint_seconds={interval}")
+    wait_for_lines(out / "ledger.jsonl", rng.randint(1, 8), process)
+    time.sleep(rng.random() * 0.2)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    resumed = fedce("run", "--resume", out, "--workers", rng.choice([1, 2]))
+    assert resumed.exit_code == 0, resumed.output
+    same_result(undisturbed, out)
+
+
+def test_workers_end_when_their_parent_is_killed(start, tmp_path: Path):
+    process = start(tmp_path / "run", "--scale", "tiny", "--rounds", "500")
+    wait_for_lines(tmp_path / "run" / "ledger.jsonl", 3, process)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    assert len(children) == 2
+    process.kill()
+    process.wait()
+    deadline = time.monotonic() + 20
+    while any(Path(f"/proc/{pid}").exists() for pid in children):
+        assert time.monotonic() < deadline, "workers outlive their parent"
+        time.sleep(0.05)
+
+
+def test_a_killed_worker_stops_the_run_with_a_line_and_it_resumes(start, tmp_path: Path, undisturbed: Path, fedce):
+    out = tmp_path / "run"
+    process = start(out, *QUICK, "--rounds", "8")
+    wait_for_lines(out / "ledger.jsonl", 4, process)
+    child = int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()[0])
+    os.kill(child, signal.SIGKILL)
+    assert process.wait(timeout=60) == 2
+    last = (tmp_path / "errors").read_text().strip().splitlines()[-1]
+    assert "its worker process was ended by signal 9 (SIGKILL)" in last
+    assert f"continue with 'fedce run --resume {out}'" in last
+    assert fedce("run", "--resume", out).exit_code == 0
+    same_result(undisturbed, out)
+
+
+def test_ctrl_c_stops_cleanly_and_says_how_to_go_on(start, tmp_path: Path, undisturbed: Path, fedce):
+    out = tmp_path / "run"
+    process = start(out, *QUICK, "--rounds", "8")
+    wait_for_lines(out / "ledger.jsonl", 4, process)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=60) == 130
+    errors = (tmp_path / "errors").read_text()
+    assert "continue with 'fedce run --resume" in errors
+    assert "Traceback" not in errors
+    assert fedce("run", "--resume", out).exit_code == 0
+    same_result(undisturbed, out)
+
+
+def test_a_full_disk_at_any_write_is_one_line_and_loses_nothing(tmp_path: Path, fedce, monkeypatch):
+    whole = tmp_path / "whole"
+    arguments = ("run", *QUICK, "--rounds", 2, "--workers", 1)
+    n_writes = 0
+    sync = os.fsync
+
+    def counting(descriptor):
+        nonlocal n_writes
+        n_writes += 1
+        sync(descriptor)
+
+    monkeypatch.setattr(files.os, "fsync", counting)
+    assert fedce(*arguments, "--out", whole).exit_code == 0
+    for fail_at in range(1, n_writes + 1, 7):
+        seen = 0
+
+        def failing(descriptor, fail_at=fail_at):
+            nonlocal seen
+            seen += 1
+            if seen == fail_at:
+                raise OSError(28, "No space left on device")
+            sync(descriptor)
+
+        out = tmp_path / f"full-{fail_at}"
+        monkeypatch.setattr(files.os, "fsync", failing)
+        failed = fedce(*arguments, "--out", out)
+        monkeypatch.setattr(files.os, "fsync", sync)
+        assert failed.exit_code == 2, failed.output
+        assert "No space left on device" in failed.stderr.splitlines()[-1]
+        assert not list(out.rglob("*.tmp"))
+        again = fedce("run", "--resume", out) if (out / "config.toml").exists() else fedce(*arguments, "--out", out)
+        assert again.exit_code == 0, again.output
+        same_result(whole, out)
+
+
+def test_a_ledger_cut_in_the_middle_of_a_line_is_mended(start, tmp_path: Path, undisturbed: Path, fedce):
+    out = tmp_path / "run"
+    process = start(out, *QUICK, "--rounds", "8")
+    wait_for_lines(out / "ledger.jsonl", 4, process)
+    process.kill()
+    process.wait()
+    with (out / "ledger.jsonl").open("a") as ledger:
+        ledger.write('{"kind": "round", "rou')
+    assert fedce("run", "--resume", out).exit_code == 0
+    same_result(undisturbed, out)
+
+
+def test_resuming_a_finished_run_changes_nothing(tiny_run: Path, fedce):
+    before = {path: path.read_bytes() for path in tiny_run.iterdir() if path.is_file()}
+    again = fedce("run", "--resume", tiny_run)
+    assert again.exit_code == 0
+    assert "is finished" in again.stderr
+    assert before == {path: path.read_bytes() for path in tiny_run.iterdir() if path.is_file()}
+
+
+def test_data_that_changed_since_the_start_is_refused(tmp_path: Path, fedce):
+    data = folder_of_sites(tmp_path / "data")
+    out = tmp_path / "run"
+    assert fedce("run", "--data", data, "--rounds", 2, "--workers", 1, "--out", out).exit_code == 0
+    (out / "results.json").unlink()
+    image = data / "north" / "images" / "0.png"
+    Image.fromarray(255 - pixels(image)).save(image)
+    refused = fedce("run", "--resume", out)
+    assert refused.exit_code == 2
+    assert "site 'north': its data changed" in refused.stderr
+
+
+def pixels(path: Path) -> np.ndarray:
+    with Image.open(path) as image:
+        return np.array(image)
+
+
+def folder_of_sites(root: Path) -> Path:
+    rng = np.random.default_rng(0)
+    for site in ("north", "south"):
+        for part in ("images", "masks"):
+            (root / site / part).mkdir(parents=True)
+        for i in range(8):
+            mask = np.zeros((32, 48), np.uint8)
+            mask[8:20, 10 + i : 30 + i] = 255
+            image = np.clip(mask * 0.5 + rng.normal(60, 20, mask.shape), 0, 255).astype(np.uint8)
+            Image.fromarray(image).save(root / site / "images" / f"{i}.png")
+            Image.fromarray(mask).save(root / site / "masks" / f"{i}.png")
+    return root
+
+
+def test_a_folder_trains_and_predicts(tmp_path: Path, fedce):
+    data = folder_of_sites(tmp_path / "data")
+    out = tmp_path / "run"
+    trained = fedce("run", "--data", data, "--rounds", 15, "--workers", 1, "--out", out)
+    assert trained.exit_code == 0, trained.output
+    images = sorted((data / "north" / "images").iterdir())[:2]
+    predicted = fedce("predict", out, *images, "--out", tmp_path / "masks")
+    assert predicted.exit_code == 0, predicted.output
+    names = sorted(path.name for path in (tmp_path / "masks").iterdir())
+    assert names == ["0-overlay.png", "0.png", "1-overlay.png", "1.png"]
+    mask, truth = (pixels(path) for path in (tmp_path / "masks" / "0.png", data / "north" / "masks" / "0.png"))
+    assert mask.shape == truth.shape
+    assert set(np.unique(mask)) <= {0, 255}
+    overlap = 2 * ((mask > 0) & (truth > 0)).sum() / ((mask > 0).sum() + (truth > 0).sum())
+    assert overlap > 0.7
+    assert pixels(tmp_path / "masks" / "0-overlay.png").shape == (*truth.shape, 3)
+
+
+def test_the_saved_model_is_an_ordinary_safetensors_file(tiny_run: Path):
+    tensors, about = read_tensors(tiny_run / "model.safetensors")
+    assert tensors["model.0.conv.weight"].shape == (16, 3, 3, 3)
+    assert tensors["model.0.adn.N.num_batches_tracked"].dtype == np.int64
+    assert about["classes"] == {"disc": [128, 255], "cup": [255]}

@@ -1,0 +1,106 @@
+"""The border: replies that can't be used are refused with a reason, and the round goes on."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedce.algorithms import FedAvg, FedCE
+from fedce.algorithms.base import Account, State, Terms
+from fedce.errors import ReplyError, RunError
+from fedce.federation import load_state, problem_of, rounds, save_state
+from fedce.messages import Reply, Task
+from support import FakeFederation, FakeSite, params
+
+TASK = Task("a", 3, params([1.0, 2.0]))
+GOOD = Reply("a", 3, 10, params([1.5, 2.0]), score=0.5, error_without=0.3, novelty=1.2, loss=0.4)
+
+
+def test_a_good_reply_has_no_problem():
+    assert problem_of(GOOD, TASK) is None
+    assert problem_of(replace(GOOD, novelty=-1e-8), TASK) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"round_no": 2}, "replied for round 2 in round 3"),
+        ({"n_train": 0}, "0 training images"),
+        ({"score": 1.5}, "score 1.5 is not in [0, 1]"),
+        ({"error_without": 1e6}, "error 1000000.0 is not in [0, 1]"),
+        ({"error_without": float("nan")}, "error nan"),
+        ({"novelty": -0.5}, "novelty -0.5"),
+        ({"novelty": float("inf")}, "novelty inf"),
+        ({"params": params([1.0, 2.0, 3.0])}, "another layout"),
+        ({"params": params([float("nan"), 2.0])}, "not finite"),
+        ({"params": params([float("inf"), 2.0])}, "not finite"),
+    ],
+)
+def test_a_bad_reply_is_refused_with_its_reason(change, reason):
+    assert reason in problem_of(replace(GOOD, **change), TASK)
+
+
+def test_who_was_not_asked_is_refused():
+    assert problem_of(GOOD, None) == "was not asked"
+
+
+class ScriptedEngine:
+    """Fake sites, with some replies changed on the way."""
+
+    def __init__(self, algorithm, sites, change):
+        self.federation = FakeFederation(algorithm, sites)
+        self.change = change
+
+    def ask(self, tasks):
+        return [self.change(reply) for reply in reversed(self.federation.ask(tasks))]
+
+
+def sites():
+    return [FakeSite(name, update) for name, update in zip("abc", ([1, 0], [0, 1], [1, 1]), strict=True)]
+
+
+def poison(reply):
+    return replace(reply, params=params([float("nan"), 0])) if reply.site == "b" else reply
+
+
+@pytest.mark.parametrize("algorithm", [FedAvg(), FedCE(), FedCE(estimate="site")])
+def test_one_poisoned_reply_does_not_reach_the_model(algorithm):
+    engine = ScriptedEngine(algorithm, sites(), poison)
+    for done in rounds(algorithm, engine.federation.state, engine, 4):
+        assert done.rejected == {"b": "its model holds values that are not finite"}
+        assert done.state.rho.keys() == {"a", "c"}
+        assert np.isfinite(done.state.params.vector).all()
+    assert sum(done.state.shares.values()) == pytest.approx(1)
+
+
+def test_too_few_usable_replies_stop_the_run():
+    engine = ScriptedEngine(FedAvg(), sites(), lambda reply: replace(reply, score=7.0))
+    with pytest.raises(ReplyError, match="round 0: 0 usable replies, at least 2 needed"):
+        next(rounds(FedAvg(), engine.federation.state, engine, 1))
+
+
+def test_a_zero_update_is_flagged_and_earns_next_to_nothing():
+    members = [FakeSite("a", [1, 0]), FakeSite("b", [0, 1]), FakeSite("lazy", [0, 0])]
+    engine = ScriptedEngine(FedCE(), members, lambda reply: reply)
+    *_, done = rounds(FedCE(), engine.federation.state, engine, 3)
+    assert done.flags == {"lazy": ("zero update",)}
+    assert done.state.shares["lazy"] < 1e-4
+
+
+def test_a_state_survives_the_disk(tmp_path: Path):
+    state = State(
+        sites=("a", "b"),
+        params=params([1.0, 2.0]),
+        round_no=5,
+        rho={"a": 0.1 + 0.2, "b": 1 / 3},
+        shares={"a": 0.5, "b": 0.5},
+        accounts={"a": Account(3, 0.1, 0.2, 0.3)},
+        terms={"a": Terms(0.1, None)},
+    )
+    save_state(tmp_path / "state.safetensors", state)
+    found = load_state(tmp_path / "state.safetensors", state.params.layout)
+    assert replace(found, params=state.params) == state
+    assert found.params.digest == state.params.digest
+    with pytest.raises(RunError, match="another network"):
+        load_state(tmp_path / "state.safetensors", params([1.0]).layout)
