@@ -30,13 +30,13 @@ class DataConfig(_Table):
     scale: Literal["tiny", "demo", "paper"] = "demo"
     """Size of a built-in federation."""
     size: Annotated[int, Field(ge=32, le=4096)] | None = None
-    """Side of the square images in pixels; None: the scale's, or as the files are."""
+    """Side of the square images in pixels; unset: the scale's, or as the files are."""
     seed: Annotated[int, Field(ge=0)] = 0
     """Seed of the built-in generator and of the split; apart from the training seed, so that runs share a split."""
     split: tuple[Share, Share, Share] = (0.5, 0.25, 0.25)
     """Training, validation and test shares."""
     classes: dict[str, list[Annotated[int, Field(ge=1, le=255)]]] | None = None
-    """Which mask values belong to which class, e.g. {disc = [128, 255], cup = [255]}; None: any non-zero value."""
+    """Which mask values belong to which class, e.g. {disc = [128, 255], cup = [255]}; unset: any non-zero value."""
     normalize: Literal["unit", "zscore"] = "unit"
     """Grey values to [0, 1], or each image and channel to mean 0 and deviation 1."""
 
@@ -118,7 +118,7 @@ class Config(_Table):
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     """Seed of the initial weights and of local training."""
     rounds: Positive | None = None
-    """None: 3, 150 or 200 for the scales tiny, demo and paper, and 100 for a folder."""
+    """unset: 3, 150 or 200 for the scales tiny, demo and paper, and 100 for a folder."""
     data: DataConfig = DataConfig()
     model: ModelConfig = ModelConfig()
     train: TrainConfig = TrainConfig()

@@ -71,20 +71,14 @@ def test_the_summary_tells_who_is_served_badly():
 
 def test_it_opens_in_chromium(tiny_run: Path, tmp_path: Path, chromium):
     picture = tmp_path / "page.png"
-    options = [
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-background-networking",
-        "--no-first-run",
-        "--window-size=1000,2400",
-        "--enable-logging=stderr",
-        "--dump-dom",
-    ]
+    quiet = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
     shown = subprocess.run(
         [
             chromium,
-            *options,
+            *quiet,
+            "--window-size=1000,2400",
+            "--enable-logging=stderr",
+            "--dump-dom",
             f"--user-data-dir={tmp_path / 'profile'}",
             f"--screenshot={picture}",
             (tiny_run / "report.html").as_uri(),

@@ -7,6 +7,8 @@ from fedce.algorithms.base import Account, Ask, State, aggregate, evaluate_globa
 
 @hyperparameters
 class FedAvg:
+    """Every site weighs by its training images."""
+
     personal: ClassVar[bool] = False
     local = staticmethod(train)
     evaluate = staticmethod(evaluate_global)

@@ -20,6 +20,7 @@ from fedce.algorithms.base import (
     State,
     Terms,
     aggregate,
+    capped,
     evaluate_global,
     hyperparameters,
     normalise,
@@ -75,18 +76,13 @@ def combined(how: str, cos: Mapping[str, float | None], err: Mapping[str, float 
 
 def rho_of(credit: Mapping[str, float], max_share: float) -> dict[str, float]:
     """Eq. 5: credit as weights that sum to 1 (D7), none above max_share, because 1 - rho is a divisor (D11)."""
-    rho = normalise(credit)
-    cap = max(max_share, 1 / len(rho))
-    capped: set[str] = set()
-    while over := {i for i, weight in rho.items() if weight > cap and i not in capped}:
-        capped |= over
-        rest = sum(weight for i, weight in rho.items() if i not in capped)
-        rho = {i: cap if i in capped else weight * (1 - cap * len(capped)) / rest for i, weight in rho.items()}
-    return rho
+    return capped(normalise(credit), max_share)
 
 
 @hyperparameters
 class FedCE:
+    """Every site weighs by its estimated contribution."""
+
     combine: Literal["product", "sum", "cos", "err"] = "product"
     estimate: Literal["server", "site"] = "server"
     """Who measures Eq. 2: the server, on this round's updates, or each site, on the last round's (D1)."""

@@ -1,14 +1,17 @@
 """Standalone: every site trains alone on its own data. Nothing is exchanged; the yardstick of performance fairness."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import ClassVar
 
-from fedce.algorithms.base import Ask, Memory, Site, State, train
+from fedce.algorithms.base import Ask, Memory, Site, State, hyperparameters, train
 from fedce.messages import Reply, Task
 
 
-@dataclass(frozen=True)
+@hyperparameters
 class Standalone:
-    personal = True
+    """Every site keeps to itself."""
+
+    personal: ClassVar[bool] = True
 
     def local(self, site: Site, task: Task, memory: Memory | None) -> tuple[Reply, Memory]:
         reply, memory = train(site, task, memory, start=memory.params if memory else task.params)

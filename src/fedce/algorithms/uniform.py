@@ -7,6 +7,8 @@ from fedce.algorithms.base import Account, Ask, State, aggregate, evaluate_globa
 
 @hyperparameters
 class Uniform:
+    """Every site weighs 1/N."""
+
     personal: ClassVar[bool] = False
     local = staticmethod(train)
     evaluate = staticmethod(evaluate_global)

@@ -1,0 +1,126 @@
+"""What the documentation says is what the code does."""
+
+import re
+import subprocess
+import sys
+from dataclasses import fields
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+
+import pytest
+
+import fedce
+from fedce.cli import main
+from fedce.messages import Reply
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def test_the_readmes_example_works_as_printed(tmp_path: Path, monkeypatch, capsys):
+    (example,) = re.findall(r"```python\n(.*?)```", README, re.S)
+    assert len([line for line in example.splitlines() if line.strip()]) <= 10
+    monkeypatch.chdir(tmp_path)
+    exec(compile(example, "README.md", "exec"), {})
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0] for line in lines] == [f"site{i}" for i in range(1, 7)]
+    shares = [float(re.search(r"contributed ([\d.]+) %", line)[1]) for line in lines]
+    assert sum(shares) == pytest.approx(100, abs=0.5)
+    assert (tmp_path / "contributions.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "runs" / "example" / "report.html").exists()
+
+
+def test_the_readme_fits_a_screen_before_its_first_heading_of_detail():
+    first = README.split("\n## ")[0]
+    assert len(first.splitlines()) <= 45
+    for word in ("make demo", "make test", "```python", "!["):
+        assert word in first
+
+
+def test_the_commands_in_the_readme_exist():
+    used = set(re.findall(r"^fedce (\w+)", README, re.M))
+    assert used <= set(main.commands)
+
+
+def test_make_test_is_what_ci_runs():
+    script = (ROOT / ".ci" / "run").read_text()
+    assert "\nmake test\n" in script
+    assert "\nmake check\n" in script
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path):
+    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+        if "://" not in target:
+            assert (page.parent / target).exists(), target
+
+
+def test_the_configuration_page_is_up_to_date():
+    spec = spec_from_file_location("configuration_page", ROOT / "tools" / "configuration_page.py")
+    tool = module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    assert tool.page() == tool.PAGE.read_text(), "run tools/configuration_page.py"
+
+
+def test_every_field_of_a_reply_has_a_row_in_the_privacy_table():
+    rows = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \|", (ROOT / "docs" / "privacy.md").read_text(), re.M)
+    listed = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    assert listed == {field.name for field in fields(Reply)}
+
+
+def test_the_tests_named_for_each_decision_exist():
+    named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs" / "paper.md").read_text()))
+    written = {
+        name for path in (ROOT / "tests").rglob("test_*.py") for name in re.findall(r"def (test_\w+)", path.read_text())
+    }
+    assert len(named) > 15
+    assert named <= written
+
+
+def test_decisions_cited_in_the_code_are_explained():
+    explained = set(re.findall(r"^\| (D\d+) \|", (ROOT / "docs" / "paper.md").read_text(), re.M))
+    cited = {d for path in (ROOT / "src").rglob("*.py") for d in re.findall(r"\b(D\d+)\b", path.read_text())}
+    assert cited <= explained
+
+
+def modules_after(statement: str) -> set[str]:
+    script = f"import sys\n{statement}\nprint('\\n'.join(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+@pytest.mark.parametrize("statement", ["import fedce", "import fedce.cli"])
+def test_imports_stay_light(statement):
+    heavy = {"torch", "monai", "matplotlib", "scipy", "flwr", "nvflare", "PIL"}
+    assert not heavy & modules_after(statement)
+
+
+def test_algorithms_need_no_torch():
+    assert "torch" not in modules_after("import fedce; fedce.FedCE()")
+
+
+def test_public_names_are_few_and_documented():
+    assert len(fedce.__all__) <= 12
+    for name in set(fedce.__all__) - {"__version__"}:
+        assert getattr(fedce, name).__doc__, name
+    assert set(fedce.__all__) - {"__version__"} == set(fedce._HOME)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        fedce.nothing  # noqa: B018
+
+
+def test_help_names_every_option(fedce):
+    text = fedce("run", "--help").output
+    for option in (
+        "--algorithm",
+        "--data",
+        "--scale",
+        "--rounds",
+        "--seed",
+        "--workers",
+        "--out",
+        "--set",
+        "--json",
+        "--resume",
+    ):
+        assert option in text

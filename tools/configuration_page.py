@@ -1,0 +1,71 @@
+"""Writes docs/configuration.md from the configuration itself, so that the two can't disagree."""
+
+import ast
+import inspect
+import json
+from itertools import pairwise
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from fedce import config
+from fedce.algorithms import ALGORITHMS, FedCE
+
+PAGE = Path(__file__).parent.parent / "docs" / "configuration.md"
+
+
+def docstrings(cls: type) -> dict[str, str]:
+    """The string that stands below each field."""
+    body = ast.parse(inspect.getsource(cls)).body[0].body  # type: ignore[attr-defined]
+    return {
+        before.target.id: " ".join(after.value.value.split())
+        for before, after in pairwise(body)
+        if isinstance(before, ast.AnnAssign) and isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
+    }
+
+
+def default(value: object) -> str:
+    return "unset" if value is None else f"`{json.dumps(value, default=list)}`"
+
+
+def table(title: str, cls: type, values: dict[str, object]) -> list[str]:
+    notes = docstrings(cls)
+    lines = [f"## {title}", "", " ".join((cls.__doc__ or "").split()), "", "| key | default | |", "|---|---|---|"]
+    lines += [f"| `{key}` | {default(value)} | {notes.get(key, '')} |" for key, value in values.items()]
+    return [*lines, ""]
+
+
+def page() -> str:
+    whole = config.Config()
+    plain = {key: value for key, value in whole if not isinstance(value, BaseModel)}
+    lines = [
+        "# The experiment file",
+        "",
+        "TOML; every key is optional. `fedce run FILE --set train.lr=3e-4` changes one for a run.",
+        "(This page is written by `tools/configuration_page.py`.)",
+        "",
+        *table("Top level", config.Config, {**plain, "rounds": None}),
+    ]
+    for name, value in whole:
+        if isinstance(value, BaseModel) and name != "algorithm":
+            lines += table(f"[{name}]", type(value), dict(value))
+    lines += [
+        "## [algorithm]",
+        "",
+        f'`name` (default `"fedce"`): {", ".join(f"`{name}`" for name in ALGORITHMS)}, or your own at',
+        "`package.module:Class`. The forms of `fedce` have further keys:",
+        "",
+        "| key | default | |",
+        "|---|---|---|",
+    ]
+    made, notes = FedCE(), docstrings(FedCE)
+    lines += [
+        f"| `{key}` | {default(getattr(made, key))} | {notes.get(key, '')} |"
+        for key in ("estimate", "preset", "start", "max_share")
+    ]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
+    print(PAGE)
