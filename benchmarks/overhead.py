@@ -1,8 +1,8 @@
 """Seconds a round of the local engine with one worker, over a plain PyTorch loop that does the same work.
 
 The plain loop is FedCE as one would write it in a script: a network and an optimizer for each site, state dicts, the
-same batches, the same two validations a round. Both run in turns in this process on one thread, so that the machine's moods
-cancel; the figure is the ratio of the medians.
+same batches, the same two validations a round. Both run in turns in this process on one thread, so that the machine's
+moods cancel; the figure is the ratio of the medians.
 
     python benchmarks/overhead.py [--rounds 12] [--repeats 3]
 """
