@@ -1,12 +1,14 @@
 """Small stand-ins: models of a few numbers, and sites whose answers are known."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from fedce.algorithms.base import Memory, Moments, State, Trained
+from fedce.algorithms.base import Memory, Moments, Pull, State, Trained
 from fedce.messages import Evaluation, Reply, Task
 from fedce.params import Entry, Layout, Params
+from fedce.site import perform
 
 
 def layout(n_trainable: int, n_buffers: int = 0, n_counters: int = 0) -> Layout:
@@ -23,15 +25,30 @@ class FakeSite:
     """Adds a fixed update to whatever it is sent, and scores by a given function."""
 
     def __init__(
-        self, name: str, update: Sequence[float], n_train: int = 10, score: Callable[[Params], float] = lambda w: 0.5
+        self,
+        name: str,
+        update: Sequence[float],
+        n_train: int = 10,
+        score: Callable[[Params], float] = lambda w: 0.5,
+        loss: float = 0.5,
     ) -> None:
         self.name, self.n_train = name, n_train
-        self.update, self.score_of = np.array(update, np.float32), score
+        self.update, self.score_of, self.loss_now = np.array(update, np.float32), score, loss
+        self.n_scored = 0
 
-    def train(self, w: Params, round_no: int, moments: Moments) -> Trained:
-        return Trained(Params(w.layout, w.vector + self.update), 0.1, {})
+    def train(self, w: Params, round_no: int, moments: Moments, pull: Pull | None = None) -> Trained:
+        vector = w.vector + self.update
+        if pull is not None:
+            n = w.layout.n_trainable
+            vector[:n] -= np.float32(pull.strength) * (vector[:n] - pull.towards.trainable)
+        steps = np.array(float(moments.get("step", 0)) + 1, np.float32)
+        return Trained(Params(w.layout, vector), 0.1, {"step": steps})
+
+    def loss(self, w: Params) -> float:
+        return self.loss_now
 
     def score(self, w: Params) -> float:
+        self.n_scored += 1
         return self.score_of(w)
 
     def evaluate(self, w: Params, without: Params | None) -> Evaluation:
@@ -41,24 +58,31 @@ class FakeSite:
 class FakeFederation:
     """Runs an algorithm over fake sites, without any engine."""
 
-    def __init__(self, algorithm, sites: Sequence[FakeSite], size: int | None = None) -> None:
+    def __init__(self, algorithm, sites: Sequence[FakeSite], start: Params | None = None) -> None:
         self.algorithm = algorithm
         self.sites = {site.name: site for site in sites}
         self.memories: dict[str, Memory] = {}
-        start = params([0.0] * (size or len(sites[0].update)))
+        start = start or params([0.0] * len(sites[0].update))
         self.state = State(sites=tuple(sorted(self.sites)), params=start)
         self.replies: list[Reply] = []
         self.absent: set[str] = set()
 
     def ask(self, tasks: Sequence[Task]) -> list[Reply]:
-        self.replies = []
+        replies = []
         for task in tasks:
             if task.site in self.absent:
                 continue
-            reply, memory = self.algorithm.local(self.sites[task.site], task, self.memories.get(task.site))
-            self.memories[task.site] = memory
-            self.replies.append(reply)
-        return sorted(self.replies, key=lambda reply: reply.site)
+            reply, memory = perform(self.algorithm, self.sites[task.site], task, self.memories.get(task.site))
+            if memory is not None:
+                self.memories[task.site] = memory
+            replies.append(reply)
+        if tasks[0].action == "train":
+            self.replies = replies
+        return sorted(replies, key=lambda reply: reply.site)
+
+    def evaluate(self, site: str) -> Reply:
+        task = replace(self.state.task_for(site), action="evaluate")
+        return perform(self.algorithm, self.sites[site], task, self.memories.get(site))[0]
 
     def run(self, n_rounds: int) -> State:
         for _ in range(n_rounds):

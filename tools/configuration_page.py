@@ -3,13 +3,14 @@
 import ast
 import inspect
 import json
+from dataclasses import fields
 from itertools import pairwise
 from pathlib import Path
 
 from pydantic import BaseModel
 
 from fedce import config
-from fedce.algorithms import ALGORITHMS, FedCE
+from fedce.algorithms import ALGORITHMS, make, options_of
 
 PAGE = Path(__file__).parent.parent / "docs" / "configuration.md"
 
@@ -52,17 +53,23 @@ def page() -> str:
     lines += [
         "## [algorithm]",
         "",
-        f'`name` (default `"fedce"`): {", ".join(f"`{name}`" for name in ALGORITHMS)}, or your own at',
-        "`package.module:Class`. The forms of `fedce` have further keys:",
+        f'`name` (default `"fedce"`): {", ".join(f"`{name}`" for name in ALGORITHMS)};',
+        "or your own at `package.module:Class`. Further keys, by algorithm:",
         "",
-        "| key | default | |",
-        "|---|---|---|",
+        "| algorithm | key | default | |",
+        "|---|---|---|---|",
     ]
-    made, notes = FedCE(), docstrings(FedCE)
-    lines += [
-        f"| `{key}` | {default(getattr(made, key))} | {notes.get(key, '')} |"
-        for key in ("estimate", "preset", "start", "max_share")
-    ]
+    kinds: dict[type, list[str]] = {}
+    for name, (kind, _) in ALGORITHMS.items():
+        kinds.setdefault(kind, []).append(name)
+    for kind, names in kinds.items():
+        notes, made = docstrings(kind), make(names[0], {})
+        lines += [
+            f"| {', '.join(f'`{name}`' for name in names)} | `{field.name}` | {default(getattr(made, field.name))} "
+            f"| {notes.get(field.name, '')} |"
+            for field in fields(kind)
+            if field.name in options_of(names[0])
+        ]
     return "\n".join(lines) + "\n"
 
 

@@ -48,7 +48,9 @@ def main() -> None:
 @main.command()
 @click.argument("config_file", metavar="[CONFIG.toml]", required=False, type=click.Path(path_type=Path))
 @click.option(
-    "--algorithm", metavar="NAME", help="fedce, fedce-sum, fedce-cos, fedce-err, fedavg, uniform, standalone."
+    "--algorithm",
+    metavar="NAME",
+    help="fedce (default), fedce-sum, fedavg, uniform, standalone, qfedavg, ...; README.md lists all.",
 )
 @click.option("--data", metavar="NAME|DIR", help="fundus6, prostate6, or a folder DIR/<site>/{images,masks}/*.png.")
 @click.option("--scale", metavar="SCALE", help="Size of fundus6 and prostate6: tiny, demo or paper.")

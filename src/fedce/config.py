@@ -112,6 +112,17 @@ class EngineConfig(_Table):
     """A killed run loses at most this much work, or one round if that takes longer."""
 
 
+class FreeRiderConfig(_Table):
+    """The free-rider detector, and impostors to try it on."""
+
+    detect: bool = False
+    """Score every site in every round; costs one more validation pass."""
+    score: Literal["default", "literal"] = "default"
+    """Novelty times error difference (D13), or the paper's product to the letter."""
+    plant: dict[str, Literal["repeat", "zero", "noise", "replay", "echo"]] = {}
+    """Sites that cheat: one image repeated, no update, noise, an old update again, the last global model sent back."""
+
+
 class Config(_Table):
     """One experiment."""
 
@@ -119,10 +130,15 @@ class Config(_Table):
     """Seed of the initial weights and of local training."""
     rounds: Positive | None = None
     """unset: 3, 150 or 200 for the scales tiny, demo and paper, and 100 for a folder."""
+    leave_out: tuple[str, ...] = ()
+    """Sites that are evaluated but do not train; leave-one-out and Shapley values use it."""
+    reconstruction: bool = False
+    """Also value the sites by Shapley values of every round's models; 2^N validation passes a round up to ten sites."""
     data: DataConfig = DataConfig()
     model: ModelConfig = ModelConfig()
     train: TrainConfig = TrainConfig()
     algorithm: AlgorithmConfig = AlgorithmConfig()
+    freerider: FreeRiderConfig = FreeRiderConfig()
     engine: EngineConfig = EngineConfig()
 
     @model_validator(mode="after")

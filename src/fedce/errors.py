@@ -42,7 +42,9 @@ class EngineError(FedceError):
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """A hint such as ", did you mean 'fedce'?", or nothing if no known word is near."""
-    close = get_close_matches(word, list(known), n=1)
+    close = get_close_matches(word, list(known), n=3)
+    # Of words that are equally near, one with just the same letters: swapped letters are the commonest slip.
+    close.sort(key=lambda match: sorted(match) != sorted(word))
     return f", did you mean {close[0]!r}?" if close else ""
 
 

@@ -2,7 +2,7 @@
 
 import platform
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from importlib.metadata import version
@@ -10,13 +10,15 @@ from pathlib import Path
 from time import monotonic, time
 from typing import Any
 
-from fedce import algorithms, federation, models
+from fedce import algorithms, federation, freerider, models
 from fedce.algorithms.base import Algorithm, State, Terms
+from fedce.algorithms.base import Site as LocalSite
+from fedce.algorithms.reconstruction import Reconstruction
 from fedce.config import Config, parse
 from fedce.data import Sites, load_sites
 from fedce.data.splits import NAMES
 from fedce.engines.local import LocalEngine
-from fedce.errors import RunError
+from fedce.errors import ConfigError, RunError, nearest
 from fedce.fairness import fairness
 from fedce.federation import Round
 from fedce.files import write_json, write_tensors
@@ -73,8 +75,13 @@ class Clinic:
         self.config = config
         self.sites = sites
         self.algorithm: Algorithm = algorithms.make(config.algorithm.name, config.algorithm.options)
+        if config.reconstruction:
+            self.algorithm = Reconstruction(self.algorithm)
+        for site in (*config.leave_out, *config.freerider.plant):
+            if site not in (names := [data.name for data in sites]):
+                raise ConfigError(f"no site is called {site!r}{nearest(site, names)}; there are: {', '.join(names)}")
         self.work_by_site = {data.name: len(data.images) for data in sites}
-        self._hospitals: dict[str, Hospital] = {}
+        self._hospitals: dict[str, LocalSite] = {}
 
     @cached_property
     def learner(self) -> Learner:
@@ -90,12 +97,17 @@ class Clinic:
         return self.learner.layout
 
     def initial_state(self) -> State:
-        return State(sites=tuple(sorted(self.work_by_site)), params=self.learner.params)
+        members = sorted(self.work_by_site.keys() - set(self.config.leave_out))
+        return State(sites=tuple(members), params=self.learner.params)
 
-    def hospital(self, site: str) -> Hospital:
+    def hospital(self, site: str) -> LocalSite:
         if site not in self._hospitals:
             data = next(data for data in self.sites if data.name == site)
-            self._hospitals[site] = Hospital(data, self.learner, tuple(self.sites.classes), self.config.seed)
+            kind = self.config.freerider.plant.get(site)
+            if kind == "repeat":
+                data = freerider.with_one_image(data)
+            hospital = Hospital(data, self.learner, tuple(self.sites.classes), self.config.seed)
+            self._hospitals[site] = freerider.Impostor(hospital, kind) if kind and kind != "repeat" else hospital
         return self._hospitals[site]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -223,10 +235,12 @@ def _finish(run_folder: RunFolder, clinic: Clinic, state: State, observer: Obser
     config = clinic.config
     recorded = {entry["round"]: entry for entry in run_folder.rounds()}
     checkpoints = _Checkpoints(config.engine.checkpoint_seconds, config.n_rounds)
+    min_sites = min(config.engine.min_sites, len(state.sites))
+    n_rounds = config.n_rounds if state.sites else 0
     with LocalEngine(clinic, run_folder.memory_folder, config.engine.workers) as engine:
         observer.start(config, clinic.sites, state.round_no)
         for done in federation.rounds(
-            clinic.algorithm, state, engine, config.n_rounds, config.engine.min_sites, checkpoints.persist
+            clinic.algorithm, state, engine, n_rounds, min_sites, checkpoints.persist, config.freerider.detect
         ):
             entry = _ledger_entry(done)
             if done.round_no in recorded:
@@ -236,7 +250,7 @@ def _finish(run_folder: RunFolder, clinic: Clinic, state: State, observer: Obser
             checkpoints.save(run_folder.state_file, done.state)
             state = done.state
             observer.round(done)
-        replies = federation.evaluate(state, engine)
+        replies = federation.evaluate(state, engine, sorted(clinic.work_by_site))
     _write_models(run_folder, clinic, state, replies)
     run_folder.write_results(_results(run_folder, clinic, state, replies, command))
     if not any(entry["kind"] == "end" for entry in run_folder.ledger()):
@@ -254,6 +268,7 @@ def _ledger_entry(done: Round) -> dict[str, Any]:
             "share": state.shares.get(site, 0.0),
             "score": reply.score,
             "loss": reply.loss,
+            **({"score_local": reply.score_local, "similarity": done.similarity[site]} if done.similarity else {}),
             **asdict(state.terms.get(site, Terms())),
             "flags": list(done.flags.get(site, ())),
             "seconds": round(reply.seconds, 3),
@@ -268,6 +283,7 @@ def _ledger_entry(done: Round) -> dict[str, Any]:
         "mean_score": done.mean_score,
         "sites": sites,
         "rejected": dict(done.rejected),
+        "notes": list(state.notes),
     }
 
 
@@ -322,29 +338,46 @@ def _results(
     evaluations = {site: reply.evaluation for site, reply in replies.items() if reply.evaluation}
     dice = {site: evaluation.test_dice for site, evaluation in evaluations.items()}
     rounds = run_folder.rounds()
-    flags: dict[str, list[str]] = {}
-    for entry in rounds:
-        for site, facts in entry["sites"].items():
-            flags.setdefault(site, []).extend(f"{flag} in round {entry['round']}" for flag in facts["flags"])
-        for site, reason in entry["rejected"].items():
-            flags.setdefault(site, []).append(f"reply rejected in round {entry['round']}: {reason}")
+    validation = {site: evaluation.validation_dice for site, evaluation in evaluations.items()}
+    scores = freerider.history(rounds, validation, config.freerider.score) if config.freerider.detect else {}
+    flagged = freerider.flagged_from(scores)
     return {
         "algorithm": config.algorithm.name,
         "data": config.data.source,
         "rounds": config.n_rounds,
         "seed": config.seed,
-        "contributions": dict(state.shares),
+        "contributions": {data.name: state.shares.get(data.name, 0.0) for data in clinic.sites},
+        "reconstruction": dict(state.values),
         "dice": dice,
         "dice_by_class": {site: dict(evaluation.test_dice_by_class) for site, evaluation in evaluations.items()},
         "dice_without": {site: evaluation.test_dice_without for site, evaluation in evaluations.items()},
-        "validation_dice": {site: evaluation.validation_dice for site, evaluation in evaluations.items()},
+        "validation_dice": validation,
         "fairness": fairness(list(dice.values())).as_dict(),
         "images": {data.name: len(data.images) for data in clinic.sites},
         "train_images": {data.name: len(data.split.train) for data in clinic.sites},
-        "flags": {site: found for site, found in flags.items() if found},
+        "freerider": {site: {"scores": values, "flagged_from": flagged.get(site)} for site, values in scores.items()},
+        "flags": _flags(rounds, flagged),
         "n_parameters": clinic.layout.n_trainable,
         "seconds": round(sum(entry["seconds"] for entry in rounds), 2),
         "model_sha256": state.params.digest,
         "command": command,
         "versions": versions(),
     }
+
+
+def _flags(rounds: Sequence[Mapping[str, Any]], flagged: Mapping[str, int]) -> dict[str, list[str]]:
+    """What a reader should look at, by site: each thing once, with the rounds that it was seen in."""
+    seen: dict[tuple[str, str], list[int]] = {}
+    for entry in rounds:
+        for site, facts in entry["sites"].items():
+            for flag in facts["flags"]:
+                seen.setdefault((site, flag), []).append(entry["round"])
+        for site, reason in entry["rejected"].items():
+            seen.setdefault((site, f"reply rejected ({reason})"), []).append(entry["round"])
+    flags: dict[str, list[str]] = {}
+    for (site, flag), where in seen.items():
+        times = f"round {where[0]}" if len(where) == 1 else f"{len(where)} rounds from {where[0]} on"
+        flags.setdefault(site, []).append(f"{flag} in {times}")
+    for site, round_no in flagged.items():
+        flags.setdefault(site, []).append(f"free-rider score stands out from round {round_no} on")
+    return flags

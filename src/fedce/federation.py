@@ -1,7 +1,8 @@
 """The round loop: ask the sites, check what they answer, let the algorithm aggregate. The only one there is."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from math import isfinite
 from pathlib import Path
 from time import perf_counter
 from typing import Protocol
@@ -12,7 +13,7 @@ from fedce.algorithms.base import Account, Algorithm, State, Terms
 from fedce.errors import ReplyError, RunError
 from fedce.files import read_tensors, write_tensors
 from fedce.messages import Reply, Task
-from fedce.params import Layout, Params
+from fedce.params import Layout, Params, Vector, inner_products
 
 
 class Engine(Protocol):
@@ -34,6 +35,8 @@ class Round:
     rejected: Mapping[str, str]
     """Site to reason."""
     flags: Mapping[str, tuple[str, ...]]
+    similarity: Mapping[str, float]
+    """Cosine of each site's update with the others' together, if the free-rider detector is on."""
     seconds: float
 
     @property
@@ -50,12 +53,17 @@ class _Correspondence:
     engine: Engine
     min_sites: int
     persist: bool
+    detect: bool
     replies: dict[str, Reply] = field(default_factory=dict)
     rejected: dict[str, str] = field(default_factory=dict)
     flags: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    updates: dict[str, Vector] = field(default_factory=dict)
 
     def ask(self, tasks: Sequence[Task]) -> list[Reply]:
-        by_site = {task.site: replace(task, persist=self.persist) for task in tasks}
+        by_site = {
+            task.site: replace(task, persist=self.persist, score_local=task.score_local or self.detect)
+            for task in tasks
+        }
         usable = []
         # Sorted, because floating-point sums depend on order and networks do not keep it.
         for reply in sorted(self.engine.ask(list(by_site.values())), key=lambda reply: reply.site):
@@ -63,9 +71,13 @@ class _Correspondence:
                 self.rejected[reply.site] = reason
                 continue
             usable.append(reply)
+            if tasks[0].action != "train":
+                continue
             if flags := flags_of(reply, by_site[reply.site]):
                 self.flags[reply.site] = flags
             self.replies[reply.site] = replace(reply, params=None)
+            if self.detect and reply.params is not None:
+                self.updates[reply.site] = reply.params.trainable - by_site[reply.site].params.trainable
         if len(usable) < self.min_sites:
             reasons = "; ".join(f"{site}: {reason}" for site, reason in self.rejected.items()) or "no reply"
             raise ReplyError(
@@ -86,10 +98,16 @@ def problem_of(reply: Reply, task: Task | None) -> str | None:
         ("score", reply.score, 1.0),
         ("error", reply.error_without, 1.0),
         ("novelty", reply.novelty, 2.0),
+        ("score of its own model", reply.score_local, 1.0),
+        *(("score", score, 1.0) for score in reply.scores),
     ):
         # Rounding may carry a cosine past its bounds by as much as this.
         if value is not None and not -1e-6 <= value <= top + 1e-6:
             return f"{name} {value} is not in [0, {top:g}]"
+    if len(reply.scores) != len(task.models):
+        return f"sent {len(reply.scores)} scores for {len(task.models)} models"
+    if reply.loss_before is not None and not isfinite(reply.loss_before):
+        return f"loss {reply.loss_before} is not finite"
     if reply.params is not None:
         if reply.params.layout != task.params.layout:
             return "its model has another layout; build it from the same [model] table as the server's"
@@ -112,18 +130,36 @@ def rounds(
     n_rounds: int,
     min_sites: int = 2,
     persist: Callable[[int], bool] = lambda round_no: False,
+    detect: bool = False,
 ) -> Iterator[Round]:
     """Run the rounds that are left; `persist` says before which rounds' end the sites save their memory."""
     while state.round_no < n_rounds:
         start = perf_counter()
-        letters = _Correspondence(engine, min_sites, persist(state.round_no))
+        letters = _Correspondence(engine, min_sites, persist(state.round_no), detect)
         round_no, state = state.round_no, algorithm.round(state, letters.ask)
-        yield Round(round_no, state, letters.replies, letters.rejected, letters.flags, perf_counter() - start)
+        similarity = similarity_to_others(letters.updates, state.rho)
+        yield Round(
+            round_no, state, letters.replies, letters.rejected, letters.flags, similarity, perf_counter() - start
+        )
 
 
-def evaluate(state: State, engine: Engine) -> dict[str, Reply]:
-    """Every site's validation and test Dice of the model that it would use."""
-    tasks = [replace(task, action="evaluate") for task in state.tasks()]
+def similarity_to_others(updates: Mapping[str, Vector], rho: Mapping[str, float]) -> dict[str, float]:
+    """cos(delta_i, sum of rho_j delta_j over the others); 0 where either has no direction."""
+    if not updates:
+        return {}
+    products = inner_products(list(updates.values()))
+    c = np.array([rho.get(site, 0.0) for site in updates])
+    result = {}
+    for i, site in enumerate(updates):
+        others = np.where(np.arange(len(c)) == i, 0.0, c)
+        norms = np.sqrt(products[i, i] * max(float(others @ products @ others), 0.0))
+        result[site] = float(products[i] @ others / norms) if norms > 0 else 0.0
+    return result
+
+
+def evaluate(state: State, engine: Engine, sites: Iterable[str]) -> dict[str, Reply]:
+    """These sites' validation and test Dice of the model that each would use."""
+    tasks = [replace(state.task_for(site), action="evaluate") for site in sites]
     return {reply.site: reply for reply in sorted(engine.ask(tasks), key=lambda reply: reply.site)}
 
 
@@ -135,15 +171,25 @@ def save_state(path: Path, state: State) -> None:
         "shares": state.shares,
         "accounts": {site: asdict(account) for site, account in state.accounts.items()},
         "terms": {site: asdict(terms) for site, terms in state.terms.items()},
+        "is_mean": state.is_mean,
+        "values": state.values,
+        "notes": state.notes,
         "layout": state.params.layout.digest,
     }
-    write_tensors(path, {"params": state.params.vector}, about)
+    arrays = {"params": state.params.vector}
+    arrays |= {f"model/{site}": model.vector for site, model in state.models_by_site.items()}
+    arrays |= {f"moment/{key}": vector for key, vector in state.moments.items()}
+    write_tensors(path, arrays, about)
 
 
 def load_state(path: Path, layout: Layout) -> State:
     arrays, about = read_tensors(path)
     if about.get("layout") != layout.digest:
         raise RunError(f"{path} holds another network than [model] in the run's config.toml describes; was it edited?")
+
+    def under(prefix: str) -> dict[str, Vector]:
+        return {key.removeprefix(prefix): value for key, value in arrays.items() if key.startswith(prefix)}
+
     return State(
         sites=tuple(about["sites"]),
         params=Params(layout, arrays["params"]),
@@ -152,4 +198,9 @@ def load_state(path: Path, layout: Layout) -> State:
         shares=about["shares"],
         accounts={site: Account(**account) for site, account in about["accounts"].items()},
         terms={site: Terms(**terms) for site, terms in about["terms"].items()},
+        is_mean=about["is_mean"],
+        models_by_site={site: Params(layout, vector) for site, vector in under("model/").items()},
+        moments=under("moment/"),
+        values=about["values"],
+        notes=tuple(about["notes"]),
     )

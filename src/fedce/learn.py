@@ -12,13 +12,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedce.algorithms.base import Moments, Trained
+from fedce.algorithms.base import Moments, Pull, Trained
 from fedce.config import TrainConfig, load_object
 from fedce.errors import ConfigError, DataError
 from fedce.params import KINDS, Entry, Kind, Layout, Params
 
 Pixels = NDArray[np.uint8]
 Normalize = Literal["unit", "zscore"]
+NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm)
+"""Layers that FedBN keeps at the site; the first is the base of batch and instance norms."""
 SCORING_BATCH = 32
 MAX_EXACT_COUNT = 2**24
 """Up to here float32, which carries counters, holds every whole number."""
@@ -28,6 +30,7 @@ def layout_of(network: nn.Module) -> Layout:
     """The network's tensors by kind. Tied tensors are listed once; a frozen parameter counts as a buffer."""
     by_kind: dict[Kind, list[Entry]] = {kind: [] for kind in KINDS}
     seen: set[int] = set()
+    norms = {name for name, module in network.named_modules() if isinstance(module, NORMS)}
     for name, tensor in network.state_dict(keep_vars=True).items():
         if id(tensor) in seen:
             continue
@@ -35,7 +38,7 @@ def layout_of(network: nn.Module) -> Layout:
         if tensor.is_floating_point() and tensor.dtype != torch.float32:
             raise ConfigError(f"the network's {name!r} is {tensor.dtype}; fedce trains float32 networks")
         kind: Kind = "trainable" if tensor.requires_grad else "buffer" if tensor.is_floating_point() else "counter"
-        by_kind[kind].append(Entry(name, tuple(tensor.shape), kind))
+        by_kind[kind].append(Entry(name, tuple(tensor.shape), kind, norm=name.rpartition(".")[0] in norms))
     return Layout(tuple(entry for kind in KINDS for entry in by_kind[kind]))
 
 
@@ -139,11 +142,12 @@ class Learner:
         """Images and masks as tensors; bytes, because a quarter of float's memory is a quarter of its traffic."""
         return Batch(torch.tensor(images, device=self.device), torch.tensor(masks, device=self.device).bool())
 
-    def train(self, params: Params, data: Batch, seed: int, moments: Moments) -> Trained:
+    def train(self, params: Params, data: Batch, seed: int, moments: Moments, pull: Pull | None = None) -> Trained:
         """Some epochs over the data. The order, and any dropout, depend on the seed alone."""
         self.load(params)
         self.network.train()
         self._start_optimizer(moments)
+        towards = torch.tensor(pull.towards.trainable, device=self.device) if pull and pull.strength else None
         total, n_steps = torch.zeros((), device=self.device), 0
         with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
             torch.manual_seed(seed)
@@ -153,10 +157,23 @@ class Learner:
                     logits = self.network(to_input(data.images[rows], self.normalize))
                     loss = self.loss(logits, data.masks[rows].float())
                     loss.backward()
+                    if pull and towards is not None:
+                        self._gradient.add_(self._trainable.detach() - towards, alpha=pull.strength)
                     self._optimizer.step()
                     total += loss.detach()
                     n_steps += 1
         return Trained(self.params, float(total) / n_steps, self._moments())
+
+    @torch.inference_mode()
+    def mean_loss(self, params: Params, data: Batch) -> float:
+        """The loss without training, each image weighing the same."""
+        self.load(params)
+        self.network.eval()
+        total = 0.0
+        for rows in torch.split(torch.arange(len(data), device=self.device), SCORING_BATCH):
+            logits = self.network(to_input(data.images[rows], self.normalize))
+            total += float(self.loss(logits, data.masks[rows].float())) * len(rows)
+        return total / len(data)
 
     @torch.inference_mode()
     def dice(self, params: Params, data: Batch) -> NDArray[np.float64]:

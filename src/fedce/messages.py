@@ -6,6 +6,9 @@ from typing import Literal
 
 from fedce.params import Params
 
+MAX_MODELS = 16
+"""So many models a task may bring to be scored; engines make room for them."""
+
 
 @dataclass(frozen=True)
 class Task:
@@ -17,7 +20,11 @@ class Task:
     """The global model w."""
     rho: float | None = None
     """The site's own weight in `params`; None if its last model did not enter it."""
-    action: Literal["train", "evaluate"] = "train"
+    action: Literal["train", "score", "evaluate"] = "train"
+    models: tuple[Params, ...] = ()
+    """Models to be scored on the validation split (action "score"), the same for all sites."""
+    score_local: bool = False
+    """Also score the site's own model after training."""
     persist: bool = False
     """Write the site's memory to its disk before replying, so that the run can be resumed from here."""
 
@@ -54,5 +61,11 @@ class Reply:
     """Eq. 2 as measured by the site itself, about the previous round (estimate="site")."""
     loss: float | None = None
     """Mean training loss."""
+    loss_before: float | None = None
+    """Training loss of the received model, where the method weighs by it."""
+    score_local: float | None = None
+    """Validation score of the site's own model after training, if asked for."""
+    scores: tuple[float, ...] = ()
+    """Validation scores of the models in a task "score"."""
     evaluation: Evaluation | None = None
     seconds: float = 0.0

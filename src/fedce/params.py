@@ -29,6 +29,8 @@ class Entry:
     name: str
     shape: tuple[int, ...]
     kind: Kind
+    norm: bool = False
+    """Whether it belongs to a normalisation layer."""
 
     @property
     def size(self) -> int:
@@ -66,6 +68,11 @@ class Layout:
             start += entry.size
 
     @cached_property
+    def norm(self) -> NDArray[np.bool_]:
+        """Which entries belong to normalisation layers."""
+        return np.concatenate([np.full(entry.size, entry.norm) for entry in self.entries])
+
+    @cached_property
     def digest(self) -> str:
         return sha256(repr(self.entries).encode()).hexdigest()
 
@@ -93,7 +100,8 @@ class Params:
         return sha256(np.ascontiguousarray(self.vector).tobytes()).hexdigest()
 
 
-def _blocks(size: int) -> Iterator[slice]:
+def blocks(size: int) -> Iterator[slice]:
+    """The pieces in which long vectors are walked."""
     return (slice(start, min(start + BLOCK, size)) for start in range(0, size, BLOCK))
 
 
@@ -101,7 +109,7 @@ def weighted_sum(parts: Sequence[Params], weights: Sequence[float]) -> Params:
     """Sum of weights times parts; counters, which count batches and can't be averaged, take their maximum."""
     layout = parts[0].layout
     vector = np.empty(layout.size, np.float32)
-    for block in _blocks(layout.n_averaged):
+    for block in blocks(layout.n_averaged):
         total = np.zeros(block.stop - block.start)
         for part, weight in zip(parts, weights, strict=True):
             total += weight * part.vector[block].astype(np.float64)
@@ -114,26 +122,40 @@ def weighted_sum(parts: Sequence[Params], weights: Sequence[float]) -> Params:
 def leave_out(mean: Params, weight: float, part: Params) -> Params:
     """The mean without one of its parts: (mean - weight * part) / (1 - weight); counters stay."""
     vector = mean.vector.copy()
-    for block in _blocks(mean.layout.n_averaged):
+    for block in blocks(mean.layout.n_averaged):
         rest = mean.vector[block].astype(np.float64) - weight * part.vector[block].astype(np.float64)
         vector[block] = rest / (1.0 - weight)
     return Params(mean.layout, vector)
 
 
+def splice(trainable: Params, rest: Params) -> Params:
+    """The trainable entries of one model with the buffers and counters of another."""
+    n = trainable.layout.n_trainable
+    return Params(trainable.layout, np.concatenate([trainable.vector[:n], rest.vector[n:]]))
+
+
 def gram(parts: Sequence[Params], origin: Params) -> NDArray[np.float64]:
     """Inner products of the updates (part - origin), trainable entries only."""
     products = np.zeros((len(parts), len(parts)))
-    for block in _blocks(origin.layout.n_trainable):
+    for block in blocks(origin.layout.n_trainable):
         start = origin.vector[block].astype(np.float64)
         updates = np.stack([part.vector[block] for part in parts]).astype(np.float64) - start
         products += updates @ updates.T
     return products
 
 
+def inner_products(vectors: Sequence[Vector]) -> NDArray[np.float64]:
+    products = np.zeros((len(vectors), len(vectors)))
+    for block in blocks(len(vectors[0])):
+        part = np.stack([vector[block] for vector in vectors]).astype(np.float64)
+        products += part @ part.T
+    return products
+
+
 def cosine(a: Vector, b: Vector) -> float | None:
     """Cosine of two vectors, or None if one of them is zero and has no direction."""
     ab = aa = bb = 0.0
-    for block in _blocks(len(a)):
+    for block in blocks(len(a)):
         x, y = a[block].astype(np.float64), b[block].astype(np.float64)
         ab, aa, bb = ab + float(x @ y), aa + float(x @ x), bb + float(y @ y)
     return ab / float(np.sqrt(aa) * np.sqrt(bb)) if aa > 0 and bb > 0 else None

@@ -7,7 +7,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from fedce.algorithms.base import Algorithm, Memory, Moments, Trained
+from fedce.algorithms.base import Algorithm, Memory, Moments, Pull, Site, Trained
 from fedce.data import SiteData
 from fedce.files import Arrays, read_tensors, write_tensors
 from fedce.learn import Batch, Learner, check_finite
@@ -48,10 +48,13 @@ class Hospital:
     def _part(self, rows: Any) -> Batch:
         return self.learner.batch(self.data.images[rows], self.data.masks[rows])
 
-    def train(self, params: Params, round_no: int, moments: Moments) -> Trained:
-        trained = self.learner.train(params, self._train, round_seed(self.seed, self.name, round_no), moments)
+    def train(self, params: Params, round_no: int, moments: Moments, pull: Pull | None = None) -> Trained:
+        trained = self.learner.train(params, self._train, round_seed(self.seed, self.name, round_no), moments, pull)
         check_finite(self.name, trained)
         return trained
+
+    def loss(self, params: Params) -> float:
+        return self.learner.mean_loss(params, self._train)
 
     def score(self, params: Params) -> float:
         return float(self.learner.dice(params, self._validation).mean())
@@ -71,11 +74,14 @@ def round_seed(seed: int, site: str, round_no: int) -> int:
     return int.from_bytes(sha256(f"{seed}/{site}/{round_no}".encode()).digest()[:8]) >> 1
 
 
-def perform(algorithm: Algorithm, hospital: Hospital, task: Task, memory: Memory | None) -> tuple[Reply, Memory | None]:
+def perform(algorithm: Algorithm, hospital: Site, task: Task, memory: Memory | None) -> tuple[Reply, Memory | None]:
     """What a site does with a task, on whatever engine."""
     start = perf_counter()
     if task.action == "evaluate":
         reply = algorithm.evaluate(hospital, task, memory)
+    elif task.action == "score":
+        scores = tuple(hospital.score(model) for model in task.models)
+        reply = Reply(hospital.name, task.round_no, hospital.n_train, scores=scores)
     else:
         reply, memory = algorithm.local(hospital, task, memory)
     return replace(reply, seconds=perf_counter() - start), memory
@@ -85,18 +91,24 @@ def memory_arrays(memory: Memory) -> tuple[Arrays, dict[str, Any]]:
     """A memory as arrays and a JSON value."""
     arrays = {f"moments.{key}": value for key, value in memory.moments.items()}
     arrays["params"] = memory.params.vector
-    if memory.received is not None:
-        arrays["received"] = memory.received.vector
+    arrays |= {f"personal_moments.{key}": value for key, value in memory.personal_moments.items()}
+    for key, params in (("received", memory.received), ("personal", memory.personal)):
+        if params is not None:
+            arrays[key] = params.vector
     return arrays, {"round_no": memory.round_no, "layout": memory.params.layout.digest}
 
 
 def memory_from(arrays: Arrays, about: dict[str, Any], layout: Layout) -> Memory:
-    received = arrays.get("received")
+    def under(prefix: str) -> Moments:
+        return {key.removeprefix(prefix): value for key, value in arrays.items() if key.startswith(prefix)}
+
     return Memory(
         round_no=about["round_no"],
         params=Params(layout, arrays["params"]),
-        received=Params(layout, received) if received is not None else None,
-        moments={key.removeprefix("moments."): value for key, value in arrays.items() if key.startswith("moments.")},
+        received=Params(layout, arrays["received"]) if "received" in arrays else None,
+        moments=under("moments."),
+        personal=Params(layout, arrays["personal"]) if "personal" in arrays else None,
+        personal_moments=under("personal_moments."),
     )
 
 

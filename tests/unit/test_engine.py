@@ -37,7 +37,7 @@ class FakeClinic:
 
 
 class DyingSite(FakeSite):
-    def train(self, w, round_no, moments):
+    def train(self, w, round_no, moments, pull=None):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -46,7 +46,7 @@ class RaisingSite(FakeSite):
         super().__init__(name, [1, 0])
         self.error = error
 
-    def train(self, w, round_no, moments):
+    def train(self, w, round_no, moments, pull=None):
         raise self.error
 
 

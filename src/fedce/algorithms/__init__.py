@@ -6,10 +6,21 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from fedce.algorithms.afl import AFL
 from fedce.algorithms.base import Algorithm
+from fedce.algorithms.cffl import CFFL
+from fedce.algorithms.cgsv import CGSV
+from fedce.algorithms.ditto import Ditto
 from fedce.algorithms.fedavg import FedAvg
+from fedce.algorithms.fedbn import FedBN
 from fedce.algorithms.fedce import FedCE
+from fedce.algorithms.fedci import FedCI
+from fedce.algorithms.fedopt import FedOpt
+from fedce.algorithms.fedprox import FedProx
+from fedce.algorithms.krum import Krum
+from fedce.algorithms.qfedavg import QFedAvg
 from fedce.algorithms.standalone import Standalone
+from fedce.algorithms.trimmed_mean import TrimmedMean
 from fedce.algorithms.uniform import Uniform
 from fedce.config import load_object
 from fedce.errors import ConfigError, first_problem, nearest
@@ -22,6 +33,18 @@ ALGORITHMS: Mapping[str, tuple[type[Algorithm], Mapping[str, Any]]] = {
     "fedavg": (FedAvg, {}),
     "uniform": (Uniform, {}),
     "standalone": (Standalone, {}),
+    "qfedavg": (QFedAvg, {}),
+    "cffl": (CFFL, {}),
+    "fedci": (FedCI, {}),
+    "cgsv": (CGSV, {}),
+    "fedprox": (FedProx, {}),
+    "ditto": (Ditto, {}),
+    "afl": (AFL, {}),
+    "fedbn": (FedBN, {}),
+    "fedadam": (FedOpt, {"rule": "adam"}),
+    "fedyogi": (FedOpt, {"rule": "yogi"}),
+    "krum": (Krum, {}),
+    "trimmed-mean": (TrimmedMean, {}),
 }
 
 
@@ -60,4 +83,25 @@ def name_of(algorithm: Algorithm) -> str:
     return f"{type(algorithm).__module__}:{type(algorithm).__qualname__}"
 
 
-__all__ = ["ALGORITHMS", "Algorithm", "FedAvg", "FedCE", "Standalone", "Uniform", "make", "name_of", "options_of"]
+__all__ = [
+    "AFL",
+    "ALGORITHMS",
+    "CFFL",
+    "CGSV",
+    "Algorithm",
+    "Ditto",
+    "FedAvg",
+    "FedBN",
+    "FedCE",
+    "FedCI",
+    "FedOpt",
+    "FedProx",
+    "Krum",
+    "QFedAvg",
+    "Standalone",
+    "TrimmedMean",
+    "Uniform",
+    "make",
+    "name_of",
+    "options_of",
+]

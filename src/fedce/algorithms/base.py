@@ -4,7 +4,7 @@ An algorithm is a frozen dataclass of hyper-parameters. One round is `state = al
 everything that a later round needs is in the state or in a site's memory, so a run can be replayed and resumed.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar, cast, dataclass_transform
 
@@ -64,9 +64,23 @@ class State:
     accounts: Mapping[str, Account] = field(default_factory=dict)
     terms: Mapping[str, Terms] = field(default_factory=dict)
     """The last round's measurements."""
+    is_mean: bool = True
+    """Whether `params` is the mean of the sites' models with weights rho: only then can one be left out of it."""
+    models_by_site: Mapping[str, Params] = field(default_factory=dict)
+    """Where the method sends each site a model of its own."""
+    moments: Moments = field(default_factory=dict)
+    """Where the method has an optimizer at the server."""
+    values: Mapping[str, float] = field(default_factory=dict)
+    """Shapley values of the rounds so far, where they are reconstructed."""
+    notes: tuple[str, ...] = ()
+    """What the method has to say about the last round; kept in the ledger."""
 
     def tasks(self) -> list[Task]:
-        return [Task(site, self.round_no, self.params, rho=self.rho.get(site)) for site in self.sites]
+        return [self.task_for(site) for site in self.sites]
+
+    def task_for(self, site: str) -> Task:
+        rho = self.rho.get(site) if self.is_mean else None
+        return Task(site, self.round_no, self.models_by_site.get(site, self.params), rho=rho)
 
 
 @dataclass(frozen=True)
@@ -80,6 +94,9 @@ class Memory:
     """The global model that it started from, where the method needs it."""
     moments: Moments = field(default_factory=dict)
     """The optimizer's moments."""
+    personal: Params | None = None
+    """The site's own model, where the method trains one beside the common model."""
+    personal_moments: Moments = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -89,6 +106,14 @@ class Trained:
     moments: Moments
 
 
+@dataclass(frozen=True)
+class Pull:
+    """A proximal term: strength / 2 * |w - towards|^2 is added to the loss."""
+
+    towards: Params
+    strength: float
+
+
 class Site(Protocol):
     """A hospital as an algorithm sees it."""
 
@@ -96,8 +121,11 @@ class Site(Protocol):
     def name(self) -> str: ...
     @property
     def n_train(self) -> int: ...
-    def train(self, params: Params, round_no: int, moments: Moments) -> Trained:
+    def train(self, params: Params, round_no: int, moments: Moments, pull: Pull | None = None) -> Trained:
         """Train for the configured epochs, starting from `params`."""
+
+    def loss(self, params: Params) -> float:
+        """Mean loss on the training split, without training."""
 
     def score(self, params: Params) -> float:
         """Mean Dice on the validation split."""
@@ -121,12 +149,23 @@ class Algorithm(Protocol):
         """One round at the server."""
 
 
-def train(site: Site, task: Task, memory: Memory | None, start: Params | None = None) -> tuple[Reply, Memory]:
+def train(
+    site: Site, task: Task, memory: Memory | None, start: Params | None = None, pull: Pull | None = None
+) -> tuple[Reply, Memory]:
     """Score the received model, train it, and answer with the result: the part that all algorithms share."""
     start = start or task.params
     score = site.score(start)
-    trained = site.train(start, task.round_no, memory.moments if memory else {})
-    reply = Reply(site.name, task.round_no, site.n_train, trained.params, score=score, loss=trained.loss)
+    trained = site.train(start, task.round_no, memory.moments if memory else {}, pull)
+    score_local = site.score(trained.params) if task.score_local else None
+    reply = Reply(
+        site.name,
+        task.round_no,
+        site.n_train,
+        trained.params,
+        score=score,
+        loss=trained.loss,
+        score_local=score_local,
+    )
     return reply, Memory(task.round_no, trained.params, moments=trained.moments)
 
 
@@ -147,6 +186,15 @@ def evaluate_global(site: Site, task: Task, memory: Memory | None) -> Reply:
     return Reply(site.name, task.round_no, site.n_train, evaluation=evaluation)
 
 
+def evaluate_own(site: Site, task: Task, own: Params, without: Params | None = None) -> Reply:
+    """Evaluate the site's own model, and hand it over."""
+    return Reply(site.name, task.round_no, site.n_train, params=own, evaluation=site.evaluate(own, without))
+
+
+def models_of(replies: Sequence[Reply]) -> list[Params]:
+    return [reply.params for reply in replies if reply.params is not None]
+
+
 def aggregate(
     state: State,
     replies: Sequence[Reply],
@@ -156,22 +204,69 @@ def aggregate(
     terms: Mapping[str, Terms] | None = None,
 ) -> State:
     """The state after the round: the replies' models, averaged with weights rho (Eq. 6)."""
-    models = [reply.params for reply in replies if reply.params is not None]
-    params = weighted_sum(models, [rho[reply.site] for reply in replies])
     return replace(
         state,
         round_no=state.round_no + 1,
-        params=params,
+        params=weighted_sum(models_of(replies), [rho[reply.site] for reply in replies]),
         rho=rho,
         shares=shares,
         accounts=accounts,
         terms=terms or {},
+        notes=(),
     )
+
+
+def by_samples(replies: Sequence[Reply]) -> dict[str, float]:
+    """FedAvg's weights: in proportion to the number of training images."""
+    return normalise({reply.site: float(reply.n_train) for reply in replies})
+
+
+def average_by_samples(state: State, replies: Sequence[Reply]) -> State:
+    """FedAvg's round, which many methods share: weights and contributions by the number of training images."""
+    images = {reply.site: Account(1, float(reply.n_train)) for reply in replies}
+    accounts = {**state.accounts, **images}
+    shares = normalise({site: account.value for site, account in accounts.items()})
+    return aggregate(state, replies, by_samples(replies), accounts, shares)
+
+
+def mean_weights(
+    accounts: Mapping[str, Account], rho: Mapping[str, float]
+) -> tuple[dict[str, Account], dict[str, float]]:
+    """Contributions of a method whose weights have no memory: the mean weight over the rounds that a site was in.
+
+    Weights count relative to an equal share, so that rounds with fewer sites do not pay more.
+    """
+    result = dict(accounts)
+    for site, weight in rho.items():
+        old = accounts.get(site, Account())
+        result[site] = Account(old.rounds + 1, old.value + len(rho) * weight)
+    return result, normalise({site: account.value / account.rounds for site, account in result.items()})
 
 
 def normalise(values: Mapping[str, float]) -> dict[str, float]:
     total = sum(values.values())
     return {site: value / total for site, value in values.items()}
+
+
+def reputations(state: State, sites: Iterable[str]) -> dict[str, float]:
+    """The reputations of these sites so far, to a sum of 1; a newcomer starts as an average member."""
+    known = {site: state.accounts[site].value for site in sites if site in state.accounts}
+    newcomer = sum(known.values()) / len(known) if known else 1.0
+    return normalise({site: known.get(site, newcomer) for site in sites})
+
+
+def remember(state: State, values: Mapping[str, float]) -> tuple[dict[str, Account], dict[str, float]]:
+    """Accounts and shares after a round in which these sites' reputations became `values` (sum 1).
+
+    Those who were absent keep their part of the whole.
+    """
+    before = [account.value for account in state.accounts.values()]
+    newcomer = sum(before) / len(before) if before else 1.0
+    part = sum(state.accounts[site].value if site in state.accounts else newcomer for site in values)
+    accounts = dict(state.accounts)
+    for site, value in values.items():
+        accounts[site] = Account(state.accounts.get(site, Account()).rounds + 1, value * part)
+    return accounts, normalise({site: account.value for site, account in accounts.items()})
 
 
 def capped(weights: Mapping[str, float], cap: float) -> dict[str, float]:

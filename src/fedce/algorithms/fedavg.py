@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from fedce.algorithms.base import Account, Ask, State, aggregate, evaluate_global, hyperparameters, normalise, train
+from fedce.algorithms.base import Ask, State, average_by_samples, evaluate_global, hyperparameters, train
 
 
 @hyperparameters
@@ -14,8 +14,4 @@ class FedAvg:
     evaluate = staticmethod(evaluate_global)
 
     def round(self, state: State, ask: Ask) -> State:
-        replies = ask(state.tasks())
-        images = {reply.site: float(reply.n_train) for reply in replies}
-        accounts = {**state.accounts, **{site: Account(1, n) for site, n in images.items()}}
-        shares = normalise({site: account.value for site, account in accounts.items()})
-        return aggregate(state, replies, normalise(images), accounts, shares)
+        return average_by_samples(state, ask(state.tasks()))

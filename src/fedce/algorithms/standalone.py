@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import ClassVar
 
-from fedce.algorithms.base import Ask, Memory, Site, State, hyperparameters, train
+from fedce.algorithms.base import Account, Ask, Memory, Site, State, evaluate_own, hyperparameters, normalise, train
 from fedce.messages import Reply, Task
 
 
@@ -18,11 +18,11 @@ class Standalone:
         return replace(reply, params=None), memory
 
     def evaluate(self, site: Site, task: Task, memory: Memory | None) -> Reply:
-        own = memory.params if memory else task.params
-        evaluation = site.evaluate(own, None)
-        return Reply(site.name, task.round_no, site.n_train, params=own, evaluation=evaluation)
+        return evaluate_own(site, task, memory.params if memory else task.params)
 
     def round(self, state: State, ask: Ask) -> State:
         replies = ask(state.tasks())
-        equal = {reply.site: 1 / len(replies) for reply in replies}
-        return replace(state, round_no=state.round_no + 1, rho=equal, shares=equal, terms={})
+        rho = normalise({reply.site: 1.0 for reply in replies})
+        accounts = {**state.accounts, **{reply.site: Account(1, 1.0) for reply in replies}}
+        shares = normalise(dict.fromkeys(accounts, 1.0))
+        return replace(state, round_no=state.round_no + 1, rho=rho, shares=shares, accounts=accounts, is_mean=False)

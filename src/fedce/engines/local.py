@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -20,12 +20,12 @@ from typing import Any, Protocol, Self
 
 import torch
 
-from fedce.algorithms.base import Algorithm, Memory
+from fedce.algorithms.base import Algorithm, Memory, Site
 from fedce.engines.shared import Block
 from fedce.errors import EngineError, FedceError
-from fedce.messages import Reply, Task
-from fedce.params import Layout, Params
-from fedce.site import Hospital, MemoryFiles, memory_arrays, memory_from, perform
+from fedce.messages import MAX_MODELS, Reply, Task
+from fedce.params import Layout, Params, Vector
+from fedce.site import MemoryFiles, memory_arrays, memory_from, perform
 
 MODELS_A_MEMORY_MAY_HOLD = 8
 
@@ -41,7 +41,7 @@ class Clinic(Protocol):
     def work_by_site(self) -> Mapping[str, int]:
         """Relative cost of a round, to start the largest first."""
 
-    def hospital(self, site: str) -> Hospital: ...
+    def hospital(self, site: str) -> Site: ...
 
 
 def default_workers(n_sites: int) -> int:
@@ -87,7 +87,7 @@ class LocalEngine:
         except Exception as error:
             raise _located(error, task) from error
         self._memories[site] = memory
-        if task.persist and memory is not None:
+        if task.persist and task.action == "train" and memory is not None:
             self.files[site].save(memory)
         return reply
 
@@ -97,6 +97,12 @@ def _located(error: Exception, task: Task) -> EngineError:
     what = str(error) if isinstance(error, FedceError) else f"{type(error).__name__}: {error}"
     trace = "" if isinstance(error, FedceError) else "".join(traceback.format_exception(error))
     return EngineError(f"round {task.round_no}, site {task.site!r}: {what}", trace)
+
+
+def _rows(shelf: Block, n_models: int, layout: Layout) -> Iterator[Vector]:
+    """The shelf's models, one after another."""
+    vector = shelf.vector(n_models * layout.size)
+    return (vector[i * layout.size : (i + 1) * layout.size] for i in range(n_models))
 
 
 class _Team:
@@ -109,10 +115,11 @@ class _Team:
         n_bytes = 4 * clinic.layout.size + 64
         self.layout = clinic.layout
         self.common = Block(n_bytes, inherited=fork)
+        self.shelf = Block(MAX_MODELS * n_bytes, inherited=fork)
         self.inbox = {site: Block(n_bytes, inherited=fork) for site in files}
         self.outbox = {site: Block(n_bytes, inherited=fork) for site in files}
         self.memories = {site: Block(MODELS_A_MEMORY_MAY_HOLD * n_bytes + 65536, inherited=fork) for site in files}
-        desk = _Desk(clinic, dict(files), self.common, self.inbox, self.outbox, self.memories)
+        desk = _Desk(clinic, dict(files), self.common, self.shelf, self.inbox, self.outbox, self.memories)
         self.pipes: list[Connection] = []
         self.processes = []
         for number in range(n_workers):
@@ -129,6 +136,9 @@ class _Team:
     def ask(self, tasks: Sequence[Task]) -> list[Reply]:
         first = tasks[0].params
         self.common.vector(self.layout.size)[:] = first.vector
+        n_models = len(tasks[0].models)
+        for row, model in zip(_rows(self.shelf, n_models, self.layout), tasks[0].models, strict=True):
+            row[:] = model.vector
         waiting = list(tasks)
         busy: dict[Connection, Task] = {}
         replies: list[Reply] = []
@@ -141,7 +151,7 @@ class _Team:
                     self.inbox[task.site].vector(self.layout.size)[:] = task.params.vector
                 busy[pipe] = task
                 try:
-                    pipe.send((replace(task, params=None), own))  # type: ignore[arg-type]
+                    pipe.send((replace(task, params=None, models=()), own, n_models))  # type: ignore[arg-type]
                 except OSError:
                     raise self._died(pipe, task) from None
             for ready in multiprocessing.connection.wait(list(busy)):
@@ -182,7 +192,7 @@ class _Team:
             if process.is_alive():
                 process.terminate()
                 process.join()
-        for block in (self.common, *self.inbox.values(), *self.outbox.values(), *self.memories.values()):
+        for block in (self.common, self.shelf, *self.inbox.values(), *self.outbox.values(), *self.memories.values()):
             block.close()
 
 
@@ -194,12 +204,14 @@ class _Desk:
         clinic: Clinic,
         files: dict[str, MemoryFiles],
         common: Block,
+        shelf: Block,
         inbox: dict[str, Block],
         outbox: dict[str, Block],
         memories: dict[str, Block],
     ) -> None:
         self.clinic, self.files = clinic, files
-        self.common, self.inbox, self.outbox, self.memories = common, inbox, outbox, memories
+        self.common, self.shelf = common, shelf
+        self.inbox, self.outbox, self.memories = inbox, outbox, memories
 
     def work(self, pipe: Connection, close: Sequence[Connection]) -> None:
         """Serve tasks until the other end of the pipe is closed."""
@@ -209,15 +221,16 @@ class _Desk:
         torch.set_num_threads(1)
         while True:
             try:
-                task, own = pipe.recv()
+                task, own, n_models = pipe.recv()
             except (EOFError, OSError):
                 return
-            pipe.send(self._answer(task, own))
+            pipe.send(self._answer(task, own, n_models))
 
-    def _answer(self, task: Task, own: bool) -> tuple[Reply | None, bool, EngineError | None]:
+    def _answer(self, task: Task, own: bool, n_models: int) -> tuple[Reply | None, bool, EngineError | None]:
         layout, site = self.clinic.layout, task.site
         model = (self.inbox[site] if own else self.common).vector(layout.size)
-        task = replace(task, params=Params(layout, model))
+        models = tuple(Params(layout, row) for row in _rows(self.shelf, n_models, layout))
+        task = replace(task, params=Params(layout, model), models=models)
         try:
             reply, memory = perform(self.clinic.algorithm, self.clinic.hospital(site), task, self._recall(task))
             if memory is not None and task.action == "train":

@@ -1,0 +1,44 @@
+"""FedBN (Li et al., 2021): FedAvg, but every site keeps its own normalisation layers."""
+
+from typing import ClassVar
+
+import numpy as np
+
+from fedce.algorithms.base import (
+    Ask,
+    Memory,
+    Site,
+    State,
+    average_by_samples,
+    evaluate_own,
+    hyperparameters,
+    train,
+    without_site,
+)
+from fedce.messages import Reply, Task
+from fedce.params import Params
+
+
+def with_own_norms(common: Params, memory: Memory | None) -> Params:
+    """The common model with the normalisation layers that the site had after its last training."""
+    if memory is None:
+        return common
+    return Params(common.layout, np.where(common.layout.norm, memory.params.vector, common.vector))
+
+
+@hyperparameters
+class FedBN:
+    """Each site uses the common model with its own normalisation layers."""
+
+    personal: ClassVar[bool] = True
+
+    def local(self, site: Site, task: Task, memory: Memory | None) -> tuple[Reply, Memory]:
+        return train(site, task, memory, start=with_own_norms(task.params, memory))
+
+    def evaluate(self, site: Site, task: Task, memory: Memory | None) -> Reply:
+        others = without_site(task, memory)
+        without = with_own_norms(others, memory) if others else None
+        return evaluate_own(site, task, with_own_norms(task.params, memory), without)
+
+    def round(self, state: State, ask: Ask) -> State:
+        return average_by_samples(state, ask(state.tasks()))

@@ -1,0 +1,58 @@
+"""Krum (Blanchard et al., 2017): only the updates that are nearest to the others count.
+
+A telling contrast to FedCE: it removes exactly the site that FedCE promotes.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from fedce.algorithms.base import (
+    Ask,
+    State,
+    aggregate,
+    evaluate_global,
+    hyperparameters,
+    mean_weights,
+    models_of,
+    train,
+)
+from fedce.params import gram
+
+
+def krum_scores(products: NDArray[np.float64], n_faulty: int) -> NDArray[np.float64]:
+    """Sum of squared distances to the n - f - 2 nearest others; the lower, the more central."""
+    squares = np.diag(products)
+    distances = squares[:, None] + squares - 2 * products
+    n_near = max(1, len(products) - n_faulty - 2)
+    scores: NDArray[np.float64] = np.sort(distances, axis=1)[:, 1 : 1 + n_near].sum(axis=1)
+    return scores
+
+
+def choose(scores: Sequence[float], n_chosen: int) -> set[int]:
+    return set(np.argsort(np.asarray(scores), kind="stable")[:n_chosen].tolist())
+
+
+@hyperparameters
+class Krum:
+    """The mean of the most central updates."""
+
+    n_faulty: Annotated[int, Field(ge=0)] = 1
+    """How many sites may be faulty."""
+    n_chosen: Annotated[int, Field(ge=1)] = 1
+    """How many updates are averaged; 1 is Krum, more is Multi-Krum, all sites is Uniform."""
+
+    personal: ClassVar[bool] = False
+    local = staticmethod(train)
+    evaluate = staticmethod(evaluate_global)
+
+    def round(self, state: State, ask: Ask) -> State:
+        replies = ask(state.tasks())
+        scores = krum_scores(gram(models_of(replies), state.params), self.n_faulty)
+        chosen = choose(scores.tolist(), min(self.n_chosen, len(replies)))
+        rho = {reply.site: 1 / len(chosen) if i in chosen else 0.0 for i, reply in enumerate(replies)}
+        accounts, shares = mean_weights(state.accounts, rho)
+        return aggregate(state, replies, rho, accounts, shares)
