@@ -52,7 +52,7 @@ class FakeSite:
         return self.score_of(w)
 
     def evaluate(self, w: Params, without: Params | None) -> Evaluation:
-        return Evaluation(self.score(w), {"a": self.score(w)}, None if without is None else self.score(without), 1)
+        return Evaluation(self.score(w), {"a": self.score(w)}, None if without is None else self.score(without))
 
 
 class FakeFederation:

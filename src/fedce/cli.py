@@ -82,7 +82,7 @@ def run(
     as_json: bool,
 ) -> None:
     """Train one model across sites; record who contributed what."""
-    from fedce.config import load, parse_assignment
+    from fedce.config import BUILT_IN, load, parse_assignment
 
     named = {
         "algorithm.name": algorithm,
@@ -96,13 +96,18 @@ def run(
     changes |= dict(parse_assignment(text) for text in assignments)
     command = shlex.join(["fedce", *sys.argv[1:]])
     if resume is not None:
-        refused = [key for key in changes if key != "engine.workers"] + (["--out"] if out else [])
+        refused = [key for key in changes if key != "engine.workers"]
+        refused += ["--out"] * (out is not None) + ["--replace"] * replace + ["--set"] * bool(assignments)
         if config_file or refused:
             what = refused[0] if refused else config_file
             raise ConfigError(f"--resume continues a run as it was started; leave out {what} (--workers may change)")
         _conduct(None, resume, workers, False, as_json, command)
         return
     config = load(config_file, changes)
+    if scale is not None and config.data.source not in BUILT_IN:
+        raise ConfigError(
+            f"--scale is for {' and '.join(BUILT_IN)}; images of a folder are resized by --set data.size=N"
+        )
     source = Path(config.data.source).name
     default = Path("runs") / f"{source}-{config.algorithm.name.replace(':', '.')}-{config.seed}"
     _conduct(config, out or default, None, replace, as_json, command)
@@ -117,6 +122,7 @@ def _conduct(
     with Display(quiet=as_json, out=out) as display:
         display.notice("starting (importing torch and MONAI)")
         from fedce import experiment
+        from fedce.files import write_bytes
         from fedce.record import RunFolder
 
         observer = experiment.Observer(display.notice, display.start, display.round)
@@ -129,12 +135,17 @@ def _conduct(
             hint = f"; continue with 'fedce run --resume {out}'"
             if error.trace:
                 log = RunFolder(out).log_file
-                log.write_text(error.trace, "utf-8")
+                write_bytes(log, error.trace.encode())
                 hint = f" (details in {log}){hint}"
             raise EngineError(f"{error}{hint}") from None
         except KeyboardInterrupt:
             display.stop()
-            click.echo(f"\nfedce: stopped; continue with 'fedce run --resume {out}'", err=True)
+            how = (
+                f"continue with 'fedce run --resume {out}'"
+                if RunFolder(out).config_file.exists()
+                else "nothing was begun"
+            )
+            click.echo(f"\nfedce: stopped; {how}", err=True)
             sys.exit(130)
         display.finish(result.values)
     if as_json:
@@ -164,6 +175,111 @@ def predict(run_folder: Path, images: tuple[Path, ...], out: Path, site: str | N
 
     for path in predict_files(run_folder, images, out, site):
         click.echo(path)
+
+
+@main.command()
+@click.argument("target", metavar="RUN|CONFIG", type=click.Path(path_type=Path))
+@click.option(
+    "--method", default="loo", metavar="METHOD", help="loo (leave-one-out, default), shapley, reconstruction."
+)
+@click.option("--store", type=click.Path(path_type=Path), default=Path("runs/store"), help="Where trainings are kept.")
+@click.option("--out", type=click.Path(path_type=Path), help="Where the values go; default RUN/value-METHOD.json.")
+@click.option(
+    "--workers", type=int, default=0, metavar="N", help="Trainings at a time; 0 (default): one for each core."
+)
+@click.option("--yes", is_flag=True, help="Do not ask before a long job.")
+@click.option("--json", "as_json", is_flag=True, help="Print the values as JSON, and nothing else.")
+@one_line_errors
+def value(target: Path, method: str, store: Path, out: Path | None, workers: int, yes: bool, as_json: bool) -> None:
+    """What each site is worth: ground truth by training again, and how well the contributions agree with it."""
+    from fedce.display import JobsDisplay, value_table
+
+    with JobsDisplay(quiet=as_json) as display:
+        display.notice("starting (importing torch and MONAI)")
+        from fedce import value as valuing
+        from fedce.files import write_json
+        from fedce.jobs import Store
+
+        valuing.check_method(method)
+        config = valuing.config_of(target)
+        kept = Store(store, display.notice)
+        sites = [site.name for site in kept.sites(config.data)]
+        display.estimate(kept, valuing.trainings(config, method, sites), workers, ask=not (yes or as_json))
+        found = valuing.value(config, method, kept, workers, display.progress)
+        place = out or (target if target.is_dir() else target.parent) / f"value-{method}.json"
+        write_json(place, found.as_dict())
+        display.show(value_table(found))
+        display.notice(f"written to {place}")
+    if as_json:
+        click.echo(json.dumps(found.as_dict(), indent=2))
+
+
+@main.command()
+@click.argument("config_file", metavar="[CONFIG.toml]", required=False, type=click.Path(path_type=Path))
+@click.option("--algorithms", required=True, metavar="A,B,C", help="Names as in fedce run --algorithm.")
+@click.option("--seeds", default="0,1,2", metavar="0,1,2", help="Training seeds; default 0,1,2.")
+@click.option("--truth", metavar="METHOD", help="Compare contributions with loo, shapley or reconstruction values.")
+@click.option("--truth-by", default="fedce", metavar="NAME", help="The algorithm that is trained again for the truth.")
+@click.option("--data", metavar="NAME|DIR", help="As in fedce run.")
+@click.option("--scale", metavar="SCALE", help="As in fedce run.")
+@click.option("--rounds", type=int, metavar="N", help="As in fedce run.")
+@click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="As in fedce run.")
+@click.option("--store", type=click.Path(path_type=Path), default=Path("runs/store"), help="Where trainings are kept.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), metavar="DIR", help="Where the tables go; default runs/compare-DATA."
+)
+@click.option(
+    "--workers", type=int, default=0, metavar="N", help="Trainings at a time; 0 (default): one for each core."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the comparison as JSON, and nothing else.")
+@one_line_errors
+def compare(
+    config_file: Path | None,
+    algorithms: str,
+    seeds: str,
+    truth: str | None,
+    truth_by: str,
+    data: str | None,
+    scale: str | None,
+    rounds: int | None,
+    assignments: tuple[str, ...],
+    store: Path,
+    out: Path | None,
+    workers: int,
+    as_json: bool,
+) -> None:
+    """Several algorithms, several seeds, one table; nothing is trained twice."""
+    from fedce.config import load, parse_assignment
+    from fedce.display import JobsDisplay, compare_table
+
+    named = {"data.source": data, "data.scale": scale, "rounds": rounds}
+    changes = {key: value for key, value in named.items() if value is not None}
+    config = load(config_file, changes | dict(parse_assignment(text) for text in assignments))
+    names = [name.strip() for name in algorithms.split(",") if name.strip()]
+    try:
+        numbers = [int(seed) for seed in seeds.split(",")]
+    except ValueError:
+        raise ConfigError(f"--seeds: expected whole numbers such as 0,1,2, got {seeds!r}") from None
+    with JobsDisplay(quiet=as_json) as display:
+        display.notice("starting (importing torch and MONAI)")
+        from fedce import compare as comparing
+        from fedce import value as valuing
+        from fedce.jobs import Store
+
+        kept = Store(store, display.notice)
+        configs = comparing.plan(config, names, numbers)
+        display.estimate(kept, configs, workers, ask=False)
+        shares = (
+            valuing.mean_shares(config, truth, truth_by, numbers, kept, workers, display.progress) if truth else None
+        )
+        rows = comparing.compare(config, names, numbers, kept, truth=shares, workers=workers, progress=display.progress)
+        folder = out or Path("runs") / f"compare-{Path(config.data.source).name}"
+        about = {"command": shlex.join(["fedce", *sys.argv[1:]]), "seeds": numbers, "truth": shares}
+        comparing.write(folder, rows, about)
+        display.show(compare_table(rows))
+        display.notice(f"written to {folder}")
+    if as_json:
+        click.echo((folder / "compare.json").read_text("utf-8"))
 
 
 __all__: list[Any] = ["main"]

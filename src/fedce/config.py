@@ -1,5 +1,6 @@
 """An experiment file (TOML) as checked values. `fedce run --set train.lr=0.01` and Python use the same names."""
 
+import sys
 import tomllib
 from collections.abc import Mapping
 from importlib import import_module
@@ -47,6 +48,12 @@ class DataConfig(_Table):
             raise ValueError("training, validation and test shares must sum to 1")
         return split
 
+    @model_validator(mode="after")
+    def _built_in_classes(self) -> "DataConfig":
+        if self.classes is not None and self.source in BUILT_IN:
+            raise ValueError(f"{self.source} has its own classes; leave out data.classes")
+        return self
+
     @field_validator("classes")
     @classmethod
     def _has_values(cls, classes: dict[str, list[int]] | None) -> dict[str, list[int]] | None:
@@ -92,6 +99,13 @@ class AlgorithmConfig(BaseModel):
 
     model_config = ConfigDict(extra="allow", frozen=True)
     name: str = "fedce"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_a_table(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            raise ValueError("is a table; write algorithm.name")
+        return value
 
     @property
     def options(self) -> dict[str, Any]:
@@ -208,7 +222,7 @@ def parse_assignment(text: str) -> tuple[str, Any]:
         raise ConfigError(f"expected key=value, for example train.lr=0.01, got {text!r}")
     try:
         return key.strip(), tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
+    except ValueError:  # Not TOML, or a number that Python refuses to read.
         return key.strip(), value.strip()
 
 
@@ -220,7 +234,12 @@ def dumps(config: Config) -> str:
 def load_object(path: str, key: str) -> Any:
     """The object at "package.module:Name"."""
     module, _, name = path.partition(":")
+    if not (module and name and not module.startswith(".")):
+        raise ConfigError(f"{key}: expected package.module:Name, got {path!r}")
+    if (here := str(Path.cwd())) not in sys.path:  # A console script does not look for modules where it is called.
+        sys.path.append(here)
     try:
         return getattr(import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"{key}: can't import {path!r} ({error}); expected package.module:Name") from None
+    except Exception as error:  # noqa: BLE001 (importing runs the user's code, which may raise anything)
+        what = f"{type(error).__name__}: {error}"
+        raise ConfigError(f"{key}: can't import {path!r} ({what}); expected package.module:Name") from None

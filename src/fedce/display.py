@@ -1,7 +1,7 @@
 """What the terminal shows: a live line while a run goes on, a table at its end."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from time import monotonic
 from types import TracebackType
@@ -13,9 +13,13 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
+    from fedce.compare import Row
     from fedce.config import Config
     from fedce.data import Sites
     from fedce.federation import Round
+    from fedce.jobs import Progress as JobsProgress
+    from fedce.jobs import Store
+    from fedce.value import Valuation
 
 BAR_WIDTH = 14
 
@@ -52,13 +56,15 @@ class Display:
             self.progress.stop()
 
     def notice(self, message: str) -> None:
-        self.console.print(f"[dim]... {message}[/dim]", soft_wrap=True)
+        self.console.print(Text(f"... {message}", "dim"), soft_wrap=True)
 
     def start(self, config: "Config", sites: "Sites", first_round: int) -> None:
         counts = ", ".join(f"{site.name} {len(site.images)}" for site in sites)
         self.console.print(
-            f"{config.algorithm.name} on {config.data.source}: {len(sites)} sites ({counts} images), "
-            f"{config.n_rounds} rounds, seed {config.seed}",
+            Text(
+                f"{config.algorithm.name} on {config.data.source}: {len(sites)} sites ({counts} images), "
+                f"{config.n_rounds} rounds, seed {config.seed}"
+            ),
             soft_wrap=True,
         )
         self.task = self.progress.add_task("", total=config.n_rounds, completed=first_round)
@@ -85,14 +91,105 @@ class Display:
             f"mean Dice {fairness['mean']:.3f}, standard deviation over sites {fairness['std']:.3f}, "
             f"worst site {fairness['worst']:.3f}; {_duration(results['seconds'])} of training"
         )
-        self.stdout.print(f"report: {self.out / 'report.html'}", soft_wrap=True)
+        self.stdout.print(Text(f"report: {self.out / 'report.html'}"), soft_wrap=True)
+
+
+class JobsDisplay:
+    """Progress of many trainings."""
+
+    def __init__(self, quiet: bool) -> None:
+        self.console = Console(stderr=True, quiet=quiet, highlight=False)
+        self.stdout = Console(quiet=quiet, highlight=False)
+        self.bar = Progress(
+            BarColumn(bar_width=20), TextColumn("{task.description}"), console=self.console, transient=True
+        )
+        self.bar.live.auto_refresh = False
+        self.started = monotonic()
+        self.first: int | None = None
+        self.last_tenth = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.bar.live.is_started:
+            self.bar.stop()
+
+    def notice(self, message: str) -> None:
+        self.console.print(Text(f"... {message}", "dim"), soft_wrap=True)
+
+    def estimate(self, store: "Store", configs: "Sequence[Config]", workers: int, ask: bool) -> None:
+        """Say how much there is to do before it is done."""
+        from fedce.engines.local import default_workers
+
+        missing = store.missing(configs)
+        n_rounds = sum(config.n_rounds for config in missing)
+        kept = len(configs) - len(missing)
+        per_round = store.seconds_a_round(configs)
+        parallel = workers or default_workers(len(missing) or 1)
+        time = f", about {_duration(n_rounds * per_round / parallel)}" if per_round else ""
+        self.notice(f"{len(configs)} trainings, {kept} of them kept; {n_rounds} rounds to do{time}")
+        if ask and n_rounds and sys.stdin.isatty():
+            import click
+
+            click.confirm("go on?", abort=True, err=True)
+
+    def progress(self, now: "JobsProgress") -> None:
+        if self.first is None:
+            self.first, self.started = now.rounds_done, monotonic()
+            self.bar.add_task("", total=now.n_rounds)
+            self.bar.start()
+        new = now.rounds_done - self.first
+        left = (monotonic() - self.started) / new * (now.n_rounds - now.rounds_done) if new else None
+        line = f"trainings {now.n_done}/{now.n_jobs}, rounds {now.rounds_done}/{now.n_rounds}"
+        line += f", {_duration(left)} left" if left is not None else ""
+        self.bar.update(self.bar.tasks[0].id, completed=now.rounds_done, description=line, refresh=True)
+        tenth = 10 * now.rounds_done // max(1, now.n_rounds)
+        if not self.console.is_terminal and tenth != self.last_tenth:
+            self.last_tenth = tenth
+            self.console.print(line, soft_wrap=True)
+
+    def show(self, table: Table) -> None:
+        if self.bar.live.is_started:
+            self.bar.stop()
+        self.stdout.print(table)
+
+
+def value_table(found: "Valuation") -> Table:
+    """The truth beside the estimate."""
+    agreement = found.agreement
+    title = ", ".join(f"{name} {_number(value)}" for name, value in vars(agreement).items())
+    table = Table(title=f"{found.method} against contributions: {title}", title_justify="left")
+    for name in ("site", "worth (Dice)", "truth, share", "contribution"):
+        table.add_column(name, justify="left" if name == "site" else "right")
+    for site, worth in found.values.items():
+        share = f"{100 * found.shares[site]:.1f} %" + (" (clipped)" if site in found.clipped else "")
+        table.add_row(Text(site), f"{worth:+.4f}", share, f"{100 * found.estimate[site]:.1f} %")
+    return table
+
+
+def _number(value: float | None) -> str:
+    return "undefined" if value is None else f"{value:.3f}"
+
+
+def compare_table(rows: "Sequence[Row]") -> Table:
+    from fedce.compare import table as cells_of
+
+    header, cells = cells_of(rows)
+    table = Table()
+    for name in header:
+        table.add_column(name, justify="left" if name == "algorithm" else "right")
+    for line in cells:
+        table.add_row(*(Text(cell) for cell in line))
+    return table
 
 
 def results_table(results: Mapping[str, Any]) -> Table:
     """One row a site: what it has, what the model does for it, what it contributed."""
-    table = Table(
-        title=f"{results['algorithm']} on {results['data']}, {results['rounds']} rounds", title_justify="left"
-    )
+    title = f"{results['algorithm']} on {Path(results['data']).name}, {results['rounds']} rounds"
+    table = Table(title=Text(title), title_justify="left")
     for name, justify in (("site", "left"), ("images", "right"), ("Dice", "right"), ("Dice without it", "right")):
         table.add_column(name, justify=justify)  # type: ignore[arg-type]
     table.add_column("contribution", no_wrap=True)

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
+from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
 from time import monotonic, time
@@ -14,7 +15,8 @@ from fedce import algorithms, federation, freerider, models
 from fedce.algorithms.base import Algorithm, State, Terms
 from fedce.algorithms.base import Site as LocalSite
 from fedce.algorithms.reconstruction import Reconstruction
-from fedce.config import Config, parse
+from fedce.config import BUILT_IN, Config, parse
+from fedce.config import load as load_config
 from fedce.data import Sites, load_sites
 from fedce.data.splits import NAMES
 from fedce.engines.local import LocalEngine
@@ -68,7 +70,7 @@ class Result:
         return save_contributions(RunFolder.open(self.folder).rounds(), Path(path))
 
 
-class Clinic:
+class Participants:
     """All sites of an experiment, ready to work in any process."""
 
     def __init__(self, config: Config, sites: Sites) -> None:
@@ -77,6 +79,8 @@ class Clinic:
         self.algorithm: Algorithm = algorithms.make(config.algorithm.name, config.algorithm.options)
         if config.reconstruction:
             self.algorithm = Reconstruction(self.algorithm)
+        if config.engine.min_sites > len(sites):
+            raise ConfigError(f"engine.min_sites is {config.engine.min_sites}, but there are only {len(sites)} sites")
         for site in (*config.leave_out, *config.freerider.plant):
             if site not in (names := [data.name for data in sites]):
                 raise ConfigError(f"no site is called {site!r}{nearest(site, names)}; there are: {', '.join(names)}")
@@ -121,11 +125,14 @@ class _Checkpoints:
 
     def __init__(self, seconds: float, n_rounds: int) -> None:
         self.seconds, self.n_rounds = seconds, n_rounds
-        self.last = monotonic()
+        self.last = self.round_began = monotonic()
         self.due = False
 
     def persist(self, round_no: int) -> bool:
-        self.due = monotonic() - self.last >= self.seconds or round_no == self.n_rounds - 1
+        now = monotonic()
+        duration, self.round_began = now - self.round_began, now
+        # Decided before the round, because the sites save during it: so by when it will have ended.
+        self.due = now - self.last + duration >= self.seconds or round_no == self.n_rounds - 1
         return self.due
 
     def save(self, path: Path, state: State) -> None:
@@ -150,6 +157,9 @@ def run(
 
     `settings` are further tables of the experiment file, for example {"train": {"lr": 3e-4}}.
     """
+    for table in ("data", "algorithm", "seed", "rounds"):
+        if table in (settings or {}):
+            raise ConfigError(f"settings: {table!r} is given by sites, algorithm, seed or rounds, not here")
     members = sites if isinstance(sites, Sites) else load_sites(sites)
     if isinstance(algorithm, str):
         name, options = algorithm, {}
@@ -177,70 +187,112 @@ def _options(algorithm: Algorithm) -> dict[str, Any]:
     }
 
 
+def resolve(config: Config) -> Config:
+    """The configuration with the algorithm's own defaults filled in; an unknown option is refused."""
+    algorithm = algorithms.make(config.algorithm.name, config.algorithm.options)
+    table = config.algorithm.model_validate({"name": config.algorithm.name, **_options(algorithm)})
+    data = config.data
+    if data.source not in BUILT_IN:  # So that the run can be resumed from any folder.
+        data = data.model_copy(update={"source": str(Path(data.source).resolve())})
+    return config.model_copy(update={"algorithm": table, "data": data})
+
+
 def execute(
     config: Config,
     out: Path,
     *,
     sites: Sites | None = None,
     replace: bool = False,
+    report: bool = True,
     observer: Observer | None = None,
     command: str = "",
 ) -> Result:
     """Run an experiment from its beginning."""
     observer = observer or Observer()
     # Everything that can be refused is refused before the folder is made.
-    algorithm = algorithms.make(config.algorithm.name, config.algorithm.options)
-    members = sites or load_sites(config.data, notify=observer.notice)
-    resolved = config.model_copy(
-        update={"algorithm": config.algorithm.model_validate({"name": config.algorithm.name, **_options(algorithm)})}
-    )
-    clinic = Clinic(resolved, members)
-    state = clinic.initial_state()
+    resolved = resolve(config)
+    participants = Participants(resolved, sites or load_sites(config.data, notify=observer.notice))
+    state = participants.initial_state()
     run_folder = RunFolder.create(out, resolved, replace=replace)
-    write_json(run_folder.splits_file, _splits(members))
-    run_folder.append({"kind": "start", "time": time(), "command": command, **_about(clinic)})
-    return _finish(run_folder, clinic, state, observer, command)
+    with run_folder.lock():
+        write_json(run_folder.splits_file, _splits(participants.sites))
+        run_folder.append({"kind": "start", "time": time(), "command": command, **_about(participants)})
+        return _finish(run_folder, participants, state, observer, command, report)
 
 
-def resume(out: Path, *, workers: int | None = None, observer: Observer | None = None, command: str = "") -> Result:
+def resume(
+    out: Path,
+    *,
+    workers: int | None = None,
+    sites: Sites | None = None,
+    report: bool = True,
+    observer: Observer | None = None,
+    command: str = "",
+) -> Result:
     """Continue a run after a stop or a kill, to the same bits as if it had never stopped."""
     observer = observer or Observer()
     run_folder = RunFolder.open(out)
-    if run_folder.results_file.exists() and run_folder.report_file.exists():
+    if run_folder.results_file.exists():
+        if report and not run_folder.report_file.exists():
+            write_report(run_folder)
         observer.notice(f"{out} is finished; nothing to do")
         return Result(out, run_folder.results)
+    with run_folder.lock():
+        return _resume(run_folder, workers, sites, report, observer, command)
+
+
+def _resume(
+    run_folder: RunFolder, workers: int | None, sites: Sites | None, report: bool, observer: Observer, command: str
+) -> Result:
     config = run_folder.config
     if workers is not None:
-        config = config.model_copy(update={"engine": config.engine.model_copy(update={"workers": workers})})
-    clinic = Clinic(config, load_sites(config.data, notify=observer.notice))
+        config = load_config(run_folder.config_file, {"engine.workers": workers})
+    participants = Participants(config, sites or load_sites(config.data, notify=observer.notice))
     run_folder.mend_ledger()
-    about = _about(clinic)
+    about = _about(participants)
     start = next((entry for entry in run_folder.ledger() if entry["kind"] == "start"), None)
     if start is None:
-        write_json(run_folder.splits_file, _splits(clinic.sites))
-    for site, facts in (start or {"sites": {}})["sites"].items():
-        if about["sites"].get(site, {}).get("fingerprint") != facts["fingerprint"]:
-            raise RunError(f"site {site!r}: its data changed since {out} was started; restore it, or start a new run")
+        write_json(run_folder.splits_file, _splits(participants.sites))
+    if start is not None:
+        _check_unchanged(run_folder, start, about)
     if run_folder.state_file.exists():
-        state = federation.load_state(run_folder.state_file, clinic.layout)
+        state = federation.load_state(run_folder.state_file, participants.layout)
     else:
-        state = clinic.initial_state()
+        state = participants.initial_state()
     kind = "resume" if start else "start"
     run_folder.append({"kind": kind, "time": time(), "command": command, "round": state.round_no, **about})
-    return _finish(run_folder, clinic, state, observer, command)
+    return _finish(run_folder, participants, state, observer, command, report)
 
 
-def _finish(run_folder: RunFolder, clinic: Clinic, state: State, observer: Observer, command: str) -> Result:
+def _check_unchanged(run_folder: RunFolder, start: Mapping[str, Any], about: Mapping[str, Any]) -> None:
+    """A run is continued with what it was started with, or not at all."""
+    run_folder.check_chain()
+    for site in sorted(start["sites"].keys() | about["sites"].keys()):
+        before, now = (sites.get(site, {}).get("fingerprint") for sites in (start["sites"], about["sites"]))
+        if before != now:
+            what = "was added" if before is None else "is gone" if now is None else "has other data"
+            raise RunError(
+                f"site {site!r} {what} since {run_folder.path} was started; restore it as it was, or start a new run"
+            )
+    if start["config"] != about["config"]:
+        raise RunError(
+            f"{run_folder.config_file} was changed since the run was started; restore it, or start a new run"
+        )
+
+
+def _finish(
+    run_folder: RunFolder, participants: Participants, state: State, observer: Observer, command: str, report: bool
+) -> Result:
     """Run the rounds that are left, evaluate, and write the results."""
-    config = clinic.config
+    config = participants.config
     recorded = {entry["round"]: entry for entry in run_folder.rounds()}
     checkpoints = _Checkpoints(config.engine.checkpoint_seconds, config.n_rounds)
     min_sites = min(config.engine.min_sites, len(state.sites))
     n_rounds = config.n_rounds if state.sites else 0
-    with LocalEngine(clinic, run_folder.memory_folder, config.engine.workers) as engine:
-        observer.start(config, clinic.sites, state.round_no)
+    with LocalEngine(participants, run_folder.memory_folder, config.engine.workers) as engine:
+        observer.start(config, participants.sites, state.round_no)
         for done in federation.rounds(
-            clinic.algorithm, state, engine, n_rounds, min_sites, checkpoints.persist, config.freerider.detect
+            participants.algorithm, state, engine, n_rounds, min_sites, checkpoints.persist, config.freerider.detect
         ):
             entry = _ledger_entry(done)
             if done.round_no in recorded:
@@ -250,12 +302,14 @@ def _finish(run_folder: RunFolder, clinic: Clinic, state: State, observer: Obser
             checkpoints.save(run_folder.state_file, done.state)
             state = done.state
             observer.round(done)
-        replies = federation.evaluate(state, engine, sorted(clinic.work_by_site))
-    _write_models(run_folder, clinic, state, replies)
-    run_folder.write_results(_results(run_folder, clinic, state, replies, command))
+        replies = federation.evaluate(state, engine, sorted(participants.work_by_site))
+    _write_models(run_folder, participants, state, replies)
     if not any(entry["kind"] == "end" for entry in run_folder.ledger()):
-        run_folder.append({"kind": "end", "time": time(), "model": state.params.digest, "shares": dict(state.shares)})
-    write_report(run_folder)
+        digest = _model_digest(participants, state, replies)
+        run_folder.append({"kind": "end", "time": time(), "model": digest, "shares": dict(state.shares)})
+    run_folder.write_results(_results(run_folder, participants, state, replies, command))
+    if report:
+        write_report(run_folder)
     return Result(run_folder.path, run_folder.results)
 
 
@@ -281,6 +335,7 @@ def _ledger_entry(done: Round) -> dict[str, Any]:
         "time": time(),
         "seconds": round(done.seconds, 3),
         "mean_score": done.mean_score,
+        "n_models": done.n_models,
         "sites": sites,
         "rejected": dict(done.rejected),
         "notes": list(state.notes),
@@ -291,23 +346,26 @@ def _check_same(run_folder: RunFolder, recorded: Mapping[str, Any], entry: Mappi
     """A round that is run again after a resume must give what the ledger says."""
     for site, facts in entry["sites"].items():
         before = recorded["sites"].get(site, {})
-        if (before.get("weight"), before.get("score")) != (facts["weight"], facts["score"]):
-            raise RunError(
-                f"{run_folder.path}: round {entry['round']} run again gives site {site!r} another weight or score than "
-                "the ledger; was it started on another machine, or with other versions?"
-            )
+        for key in ("weight", "score", "loss", "cos", "err"):
+            if before.get(key) != facts[key]:
+                raise RunError(
+                    f"{run_folder.path}: round {entry['round'] + 1}, run again, gives site {site!r} another {key} than "
+                    "the ledger; was it started on another machine, on another device or with other versions?"
+                )
 
 
 def _splits(sites: Sites) -> dict[str, dict[str, list[str]]]:
     return {data.name: {part: [data.files[i] for i in getattr(data.split, part)] for part in NAMES} for data in sites}
 
 
-def _about(clinic: Clinic) -> dict[str, Any]:
+def _about(participants: Participants) -> dict[str, Any]:
     sites = {
         data.name: {**{f"n_{part}": len(getattr(data.split, part)) for part in NAMES}, "fingerprint": data.fingerprint}
-        for data in clinic.sites
+        for data in participants.sites
     }
-    return {"versions": versions(), "layout": clinic.layout.digest, "sites": sites}
+    # The engine may change between a start and a resume; nothing else may.
+    decisive = participants.config.model_dump_json(exclude={"engine"})
+    return {"versions": versions(), "config": sha256(decisive.encode()).hexdigest(), "sites": sites}
 
 
 def versions() -> dict[str, str]:
@@ -315,16 +373,18 @@ def versions() -> dict[str, str]:
     return {**packages, "python": platform.python_version(), "platform": f"{sys.platform} {platform.machine()}"}
 
 
-def _write_models(run_folder: RunFolder, clinic: Clinic, state: State, replies: Mapping[str, Reply]) -> None:
+def _write_models(
+    run_folder: RunFolder, participants: Participants, state: State, replies: Mapping[str, Reply]
+) -> None:
     about = {
-        "classes": {name: list(values) for name, values in clinic.sites.classes.items()},
-        "shape": clinic.sites[0].images.shape[1:],
+        "classes": {name: list(values) for name, values in participants.sites.classes.items()},
+        "shape": participants.sites[0].images.shape[1:],
     }
 
     def write(path: Path, params: Params) -> None:
         write_tensors(path, to_named(params), about)
 
-    if not clinic.algorithm.personal:
+    if not participants.algorithm.personal:
         write(run_folder.model_file, state.params)
     for site, reply in replies.items():
         if reply.params is not None:
@@ -332,9 +392,9 @@ def _write_models(run_folder: RunFolder, clinic: Clinic, state: State, replies: 
 
 
 def _results(
-    run_folder: RunFolder, clinic: Clinic, state: State, replies: Mapping[str, Reply], command: str
+    run_folder: RunFolder, participants: Participants, state: State, replies: Mapping[str, Reply], command: str
 ) -> dict[str, Any]:
-    config = clinic.config
+    config = participants.config
     evaluations = {site: reply.evaluation for site, reply in replies.items() if reply.evaluation}
     dice = {site: evaluation.test_dice for site, evaluation in evaluations.items()}
     rounds = run_folder.rounds()
@@ -346,23 +406,33 @@ def _results(
         "data": config.data.source,
         "rounds": config.n_rounds,
         "seed": config.seed,
-        "contributions": {data.name: state.shares.get(data.name, 0.0) for data in clinic.sites},
+        "contributions": {data.name: state.shares.get(data.name, 0.0) for data in participants.sites},
         "reconstruction": dict(state.values),
         "dice": dice,
         "dice_by_class": {site: dict(evaluation.test_dice_by_class) for site, evaluation in evaluations.items()},
         "dice_without": {site: evaluation.test_dice_without for site, evaluation in evaluations.items()},
         "validation_dice": validation,
         "fairness": fairness(list(dice.values())).as_dict(),
-        "images": {data.name: len(data.images) for data in clinic.sites},
-        "train_images": {data.name: len(data.split.train) for data in clinic.sites},
+        "images": {data.name: len(data.images) for data in participants.sites},
+        "train_images": {data.name: len(data.split.train) for data in participants.sites},
         "freerider": {site: {"scores": values, "flagged_from": flagged.get(site)} for site, values in scores.items()},
         "flags": _flags(rounds, flagged),
-        "n_parameters": clinic.layout.n_trainable,
+        "n_parameters": participants.layout.n_trainable,
         "seconds": round(sum(entry["seconds"] for entry in rounds), 2),
-        "model_sha256": state.params.digest,
+        "megabytes": sum(entry["n_models"] for entry in rounds) * 4 * participants.layout.size / 1e6,
+        "model_sha256": _model_digest(participants, state, replies),
+        "device": str(participants.learner.device),
         "command": command,
         "versions": versions(),
     }
+
+
+def _model_digest(participants: Participants, state: State, replies: Mapping[str, Reply]) -> str:
+    """Of the common model, or of all sites' own models together."""
+    if not participants.algorithm.personal:
+        return state.params.digest
+    own = "".join(reply.params.digest for _, reply in sorted(replies.items()) if reply.params is not None)
+    return sha256(own.encode()).hexdigest()
 
 
 def _flags(rounds: Sequence[Mapping[str, Any]], flagged: Mapping[str, int]) -> dict[str, list[str]]:
@@ -376,8 +446,8 @@ def _flags(rounds: Sequence[Mapping[str, Any]], flagged: Mapping[str, int]) -> d
             seen.setdefault((site, f"reply rejected ({reason})"), []).append(entry["round"])
     flags: dict[str, list[str]] = {}
     for (site, flag), where in seen.items():
-        times = f"round {where[0]}" if len(where) == 1 else f"{len(where)} rounds from {where[0]} on"
+        times = f"round {where[0] + 1}" if len(where) == 1 else f"{len(where)} rounds from {where[0] + 1} on"
         flags.setdefault(site, []).append(f"{flag} in {times}")
     for site, round_no in flagged.items():
-        flags.setdefault(site, []).append(f"free-rider score stands out from round {round_no} on")
+        flags.setdefault(site, []).append(f"free-rider score stands out from round {round_no + 1} on")
     return flags

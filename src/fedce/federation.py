@@ -37,6 +37,8 @@ class Round:
     flags: Mapping[str, tuple[str, ...]]
     similarity: Mapping[str, float]
     """Cosine of each site's update with the others' together, if the free-rider detector is on."""
+    n_models: int
+    """Models that were carried to the sites and back."""
     seconds: float
 
     @property
@@ -47,27 +49,32 @@ class Round:
 
 
 @dataclass
-class _Correspondence:
-    """One round's tasks and replies, as the algorithm's `ask`."""
+class _CheckedAsk:
+    """The algorithm's `ask` for one round: passes on what can be used, and notes the rest."""
 
     engine: Engine
     min_sites: int
+    needs_model: bool
     persist: bool
     detect: bool
     replies: dict[str, Reply] = field(default_factory=dict)
     rejected: dict[str, str] = field(default_factory=dict)
     flags: dict[str, tuple[str, ...]] = field(default_factory=dict)
     updates: dict[str, Vector] = field(default_factory=dict)
+    n_models: int = 0
 
     def ask(self, tasks: Sequence[Task]) -> list[Reply]:
         by_site = {
             task.site: replace(task, persist=self.persist, score_local=task.score_local or self.detect)
             for task in tasks
         }
-        usable = []
+        usable: list[Reply] = []
         # Sorted, because floating-point sums depend on order and networks do not keep it.
         for reply in sorted(self.engine.ask(list(by_site.values())), key=lambda reply: reply.site):
-            if reason := problem_of(reply, by_site.get(reply.site)):
+            reason = problem_of(reply, by_site.get(reply.site), self.needs_model)
+            if reason is None and reply.site in {other.site for other in usable}:
+                reason = "replied twice"
+            if reason is not None:
                 self.rejected[reply.site] = reason
                 continue
             usable.append(reply)
@@ -78,22 +85,34 @@ class _Correspondence:
             self.replies[reply.site] = replace(reply, params=None)
             if self.detect and reply.params is not None:
                 self.updates[reply.site] = reply.params.trainable - by_site[reply.site].params.trainable
+        returned = sum(reply.params is not None for reply in usable)
+        # Where no model comes back, as in Standalone, none needs to go out either.
+        self.n_models += len(tasks) + returned if returned else len(tasks) * len(tasks[0].models)
         if len(usable) < self.min_sites:
-            reasons = "; ".join(f"{site}: {reason}" for site, reason in self.rejected.items()) or "no reply"
+            silent = by_site.keys() - self.rejected.keys() - {reply.site for reply in usable}
+            reasons = "; ".join(
+                f"{site}: {reason}"
+                for site, reason in {**self.rejected, **dict.fromkeys(sorted(silent), "no reply")}.items()
+            )
             raise ReplyError(
-                f"round {tasks[0].round_no}: {len(usable)} usable replies, at least {self.min_sites} needed ({reasons})"
+                f"round {tasks[0].round_no + 1}: {len(usable)} usable replies, "
+                f"at least {self.min_sites} needed ({reasons})"
             )
         return usable
 
 
-def problem_of(reply: Reply, task: Task | None) -> str | None:
+def problem_of(reply: Reply, task: Task | None, needs_model: bool = True) -> str | None:
     """Why a reply can't be used, or None (D11)."""
     if task is None:
         return "was not asked"
     if reply.round_no != task.round_no:
         return f"replied for round {reply.round_no} in round {task.round_no}"
-    if reply.n_train < 1:
+    if not isinstance(reply.n_train, int) or reply.n_train < 1:
         return f"claims {reply.n_train} training images"
+    if task.action == "train" and needs_model and reply.params is None:
+        return "sent no model"
+    if task.action == "train" and reply.score is None:
+        return "sent no validation score"
     for name, value, top in (
         ("score", reply.score, 1.0),
         ("error", reply.error_without, 1.0),
@@ -106,8 +125,9 @@ def problem_of(reply: Reply, task: Task | None) -> str | None:
             return f"{name} {value} is not in [0, {top:g}]"
     if len(reply.scores) != len(task.models):
         return f"sent {len(reply.scores)} scores for {len(task.models)} models"
-    if reply.loss_before is not None and not isfinite(reply.loss_before):
-        return f"loss {reply.loss_before} is not finite"
+    for loss in (reply.loss, reply.loss_before):
+        if loss is not None and not isfinite(loss):
+            return f"loss {loss} is not finite"
     if reply.params is not None:
         if reply.params.layout != task.params.layout:
             return "its model has another layout; build it from the same [model] table as the server's"
@@ -135,11 +155,18 @@ def rounds(
     """Run the rounds that are left; `persist` says before which rounds' end the sites save their memory."""
     while state.round_no < n_rounds:
         start = perf_counter()
-        letters = _Correspondence(engine, min_sites, persist(state.round_no), detect)
-        round_no, state = state.round_no, algorithm.round(state, letters.ask)
-        similarity = similarity_to_others(letters.updates, state.rho)
+        checked = _CheckedAsk(engine, min_sites, algorithm.exchanges, persist(state.round_no), detect)
+        round_no, state = state.round_no, algorithm.round(state, checked.ask)
+        similarity = similarity_to_others(checked.updates, state.rho)
         yield Round(
-            round_no, state, letters.replies, letters.rejected, letters.flags, similarity, perf_counter() - start
+            round_no=round_no,
+            state=state,
+            replies=checked.replies,
+            rejected=checked.rejected,
+            flags=checked.flags,
+            similarity=similarity,
+            n_models=checked.n_models,
+            seconds=perf_counter() - start,
         )
 
 

@@ -3,11 +3,10 @@
 import json
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as tensors_to_bytes
@@ -30,7 +29,8 @@ def writing(path: Path) -> Iterator[Path]:
     except OSError as error:
         raise RunError(f"can't write {path}: {error.strerror or error}; nothing was changed there") from None
     finally:
-        aside.unlink(missing_ok=True)
+        with suppress(OSError):
+            aside.unlink(missing_ok=True)
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -83,7 +83,3 @@ def _sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def as_float32(array: NDArray[Any]) -> NDArray[np.float32]:
-    return np.ascontiguousarray(array, dtype=np.float32)

@@ -67,7 +67,12 @@ def make_loss(name: str) -> nn.Module:
         return loss
     if ":" not in name:
         raise ConfigError(f"train.loss: unknown loss {name!r}; use dice, dice-ce or package.module:Class")
-    made: nn.Module = load_object(name, "train.loss")()
+    try:
+        made = load_object(name, "train.loss")()
+    except TypeError as error:
+        raise ConfigError(f"train.loss: {name} can't be made without arguments ({error})") from None
+    if not isinstance(made, nn.Module):
+        raise ConfigError(f"train.loss: {name} makes a {type(made).__name__}, not a torch.nn.Module")
     return made
 
 

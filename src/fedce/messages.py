@@ -37,7 +37,6 @@ class Evaluation:
     test_dice_by_class: Mapping[str, float]
     test_dice_without: float | None
     """Test Dice of the model built from all other sites; None where there is no such model."""
-    n_test: int
 
     @property
     def test_dice(self) -> float:

@@ -24,10 +24,7 @@ def predict_files(run_path: Path, images: Sequence[Path], out: Path, site: str |
     """Write NAME.png (the mask, with the values of data.classes) and NAME-overlay.png for each image."""
     run = RunFolder.open(run_path)
     learner, classes, (n_channels, height, width) = load_learner(run, site)
-    names = [path.stem for path in images]
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise DataError(f"two images are named {twice!r}; their masks would overwrite each other")
+    _check_targets(images, out)
     # All are read before anything is written, so that a bad one leaves nothing half-done.
     for path in images:
         open_image(path)
@@ -56,6 +53,8 @@ def load_learner(run: RunFolder, site: str | None) -> tuple[Learner, Mapping[str
         own = sorted(file.stem for file in run.site_model_file("").parent.glob("*.safetensors"))
         if own:
             raise RunError(f"each site of {run.path} has its own model: add --site, one of {', '.join(own)}")
+        if run.model_file.exists():
+            raise RunError(f"{run.path} has one model for all sites; leave out --site")
         raise RunError(f"{run.path} has no {path.name}; finish it with 'fedce run --resume {run.path}'")
     tensors, about = read_tensors(path)
     classes: Mapping[str, list[int]] = about["classes"]
@@ -71,14 +70,27 @@ def load_learner(run: RunFolder, site: str | None) -> tuple[Learner, Mapping[str
 def mask_values(masks: NDArray[np.bool_], classes: Mapping[str, Sequence[int]]) -> NDArray[np.uint8]:
     """One value a pixel: the one that belongs to just the classes found there, else to the last class found."""
     members = [set(values) for values in classes.values()]
-    values = sorted(set.union(*members))
     result = np.zeros(masks.shape[1:], np.uint8)
     for i, mask in enumerate(masks):
         result[mask] = max(members[i])
-    for value in values:
-        exactly = np.all([mask == (value in own) for mask, own in zip(masks, members, strict=True)], axis=0)
-        result[exactly] = value
+    # Values that stand for the same classes look alike; the largest of them is written.
+    by_classes = {tuple(value in own for own in members): value for value in sorted(set.union(*members))}
+    for found, value in by_classes.items():
+        result[np.all([mask == here for mask, here in zip(masks, found, strict=True)], axis=0)] = value
     return result
+
+
+def _check_targets(images: Sequence[Path], out: Path) -> None:
+    """Nothing that is read may be overwritten, and no two masks may have one name."""
+    targets: set[Path] = set()
+    for path in images:
+        for target in (out / f"{path.stem}.png", out / f"{path.stem}-overlay.png"):
+            if target in targets:
+                raise DataError(f"two images would write {target}; give them other names or run them apart")
+            targets.add(target)
+    for path in images:
+        if path.resolve() in {target.resolve() for target in targets}:
+            raise DataError(f"{path} would be overwritten by its mask; choose another --out")
 
 
 def overlay(image: Image.Image, masks: NDArray[np.bool_]) -> Image.Image:

@@ -9,10 +9,12 @@ model.safetensors, models/<site>.safetensors where each site has its own
 report.html
 """
 
+import fcntl
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -34,6 +36,7 @@ class RunFolder:
         self.report_file = path / "report.html"
         self.splits_file = path / "splits.json"
         self.log_file = path / "error.log"
+        self.lock_file = path / ".lock"
         self.state_file = path / "checkpoint" / "state.safetensors"
         self.memory_folder = path / "checkpoint" / "sites"
         self._last_line: str | None = None
@@ -47,17 +50,26 @@ class RunFolder:
         run = cls(path)
         if path.exists() and not path.is_dir():
             raise RunError(f"{path} is a file; give --out a folder")
-        if run.config_file.exists():
+        if run.ledger_file.exists() and run.config_file.exists():
             if not replace:
                 raise RunError(
                     f"{path} already holds a run; continue it with 'fedce run --resume {path}', "
                     "choose another --out, or add --replace"
                 )
-            shutil.rmtree(path)
-        elif path.is_dir() and any(path.iterdir()):
+            run.remove()
+        if path.is_dir() and any(path.iterdir()):
             raise RunError(f"{path} is not empty and holds no run; choose another --out")
         write_bytes(run.config_file, configs.dumps(config).encode())
         return run
+
+    def remove(self) -> None:
+        """Delete what a run has written, and nothing else that may lie beside it."""
+        # The configuration last: while it is there, a removal that was cut off can be seen and done again.
+        for own in (self.path / "checkpoint", self.path / "models"):
+            shutil.rmtree(own, ignore_errors=True)
+        files = (self.results_file, self.model_file, self.report_file, self.splits_file, self.log_file, self.lock_file)
+        for file in (*files, *self.path.glob("value-*.json"), self.ledger_file, self.config_file):
+            file.unlink(missing_ok=True)
 
     @classmethod
     def open(cls, path: Path) -> "RunFolder":
@@ -65,6 +77,16 @@ class RunFolder:
         if not run.config_file.exists():
             raise RunError(f"{path} holds no run (no config.toml); 'fedce run --out {path}' starts one")
         return run
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Keep other processes from working on this run; the lock ends with this process, however that ends."""
+        with self.lock_file.open("w") as file:
+            try:
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise RunError(f"another process is working on {self.path}; wait for it, or stop it") from None
+            yield
 
     @property
     def config(self) -> configs.Config:
@@ -89,6 +111,16 @@ class RunFolder:
             except ValueError:
                 raise RunError(f"{self.ledger_file}, line {number}, is not valid JSON; was it edited?") from None
         return entries
+
+    def check_chain(self) -> None:
+        """Every line must hold the hash of the line before."""
+        previous = NO_LINE
+        for number, (line, entry) in enumerate(zip(self._whole_lines(), self.ledger(), strict=True), 1):
+            if entry.get("previous") != previous:
+                raise RunError(
+                    f"{self.ledger_file}, line {number}, does not follow from line {number - 1}: the ledger was changed"
+                )
+            previous = sha256(line.encode()).hexdigest()
 
     def rounds(self) -> list[dict[str, Any]]:
         return [entry for entry in self.ledger() if entry["kind"] == "round"]

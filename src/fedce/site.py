@@ -9,6 +9,7 @@ from typing import Any
 
 from fedce.algorithms.base import Algorithm, Memory, Moments, Pull, Site, Trained
 from fedce.data import SiteData
+from fedce.errors import RunError
 from fedce.files import Arrays, read_tensors, write_tensors
 from fedce.learn import Batch, Learner, check_finite
 from fedce.messages import Evaluation, Reply, Task
@@ -65,7 +66,6 @@ class Hospital:
             validation_dice=self.score(params),
             test_dice_by_class={name: float(value) for name, value in zip(self.class_names, test, strict=True)},
             test_dice_without=float(self.learner.dice(without, self._test).mean()) if without else None,
-            n_test=len(self._test),
         )
 
 
@@ -120,11 +120,18 @@ class MemoryFiles:
         self.layout = layout
 
     def load(self, before: int) -> Memory | None:
-        """The newest memory of a round before that one, or None."""
-        files = [path for path in self._files() if path < self._path(before)]
-        if not files:
+        """The newest memory of a round before that one, or None.
+
+        Later ones are of rounds that a kill undid: the server never learned of them. They must not count among the
+        last two.
+        """
+        for undone in [path for path in self._files() if path >= self._path(before)]:
+            undone.unlink()
+        if not (files := self._files()):
             return None
         arrays, about = read_tensors(files[-1])
+        if about.get("layout") != self.layout.digest:
+            raise RunError(f"{files[-1]} is of another network; was [model] changed?")
         return memory_from(arrays, about, self.layout)
 
     def save(self, memory: Memory) -> None:

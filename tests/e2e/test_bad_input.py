@@ -45,6 +45,19 @@ def refused(fedce, out: Path, *arguments) -> str:
         (("--set", "data.size=50", "--scale", "tiny"), "can't take images of 50x50 pixels"),
         (("--set", "engine.device=warp", "--scale", "tiny"), "engine.device 'warp' can't be used here"),
         (("--set", "data.split=[0.98,0.01,0.01]", "--scale", "tiny"), "which leaves none for validation"),
+        (("--algorithm", "builtins:dict"), "is not an algorithm"),
+        (("--set", "algorithm=fedavg"), "is a table; write algorithm.name"),
+        (("--set", "model.name=:X", "--scale", "tiny"), "expected package.module:Name"),
+        (("--set", "train.loss=json:loads", "--scale", "tiny"), "train.loss: json:loads can't be made"),
+        (("--set", "train.loss=builtins:int", "--scale", "tiny"), "not a torch.nn.Module"),
+        (("--set", "model.channels=[1000000,1000000]", "--scale", "tiny"), "can't be made"),
+        (("--set", "model.options={a=1}", "--scale", "tiny"), "model.options is for networks by import path"),
+        (("--set", "engine.device=meta", "--scale", "tiny"), "engine.device 'meta' can't be used here"),
+        (("--set", "engine.min_sites=10", "--scale", "tiny"), "engine.min_sites is 10, but there are only 6 sites"),
+        (("--set", "seed=" + "9" * 5000), "seed"),
+        (("--set", "data.classes={a=[1]}"), "fundus6 has its own classes"),
+        (("--set", "leave_out=['sit1']", "--scale", "tiny"), "no site is called 'sit1', did you mean 'site1'?"),
+        (("--data", ""), "data.source is empty"),
         (("nowhere.toml",), "can't read the experiment file nowhere.toml"),
         (("--set", "algorithm.name=fedavg", "--set", "algorithm.q=1"), "algorithm 'fedavg' has no option 'q'"),
     ],
@@ -111,12 +124,13 @@ def test_training_that_diverges_names_the_site(tmp_path: Path, fedce):
     result = fedce("run", "--scale", "tiny", "--set", "train.lr=1e30", "--workers", 1, "--out", out)
     assert result.exit_code == 2
     assert "training diverged" in result.stderr.splitlines()[-1]
-    assert "round 0, site 'site" in result.stderr.splitlines()[-1]
+    assert "round 1, site 'site" in result.stderr.splitlines()[-1]
 
 
 def test_resume_of_nothing_and_with_other_settings(tmp_path: Path, tiny_run: Path, fedce):
     assert "holds no run" in refused(fedce, tmp_path / "none", "run", "--resume", tmp_path / "none")
     assert "leave out rounds" in refused(fedce, tiny_run, "run", "--resume", tiny_run, "--rounds", 9)
+    assert "leave out --replace" in refused(fedce, tiny_run, "run", "--resume", tiny_run, "--replace")
 
 
 def test_predict(tmp_path: Path, tiny_run: Path, fedce):
@@ -128,7 +142,7 @@ def test_predict(tmp_path: Path, tiny_run: Path, fedce):
     assert "holds no run" in refused(fedce, out, "predict", tmp_path, image, "--out", out)
     (tmp_path / "b").mkdir()
     twins = (image, tmp_path / "b" / "a.png")
-    assert "two images are named 'a'" in refused(fedce, out, "predict", tiny_run, *twins, "--out", out)
+    assert "two images would write" in refused(fedce, out, "predict", tiny_run, *twins, "--out", out)
 
 
 def test_a_report_of_an_unfinished_run(tmp_path: Path, tiny_run: Path, fedce):

@@ -33,9 +33,9 @@ def same_result(a: Path, b: Path) -> None:
         for site in left["sites"]:
             drop = {"seconds": 0}
             assert {**left["sites"][site], **drop} == {**right["sites"][site], **drop}
-    for name in ("model.safetensors", "splits.json"):
-        if (a / name).exists():
-            assert (a / name).read_bytes() == (b / name).read_bytes()
+    models = sorted(path.relative_to(a) for path in a.rglob("model*/*.safetensors")) or ["model.safetensors"]
+    for name in (*models, "splits.json"):
+        assert (a / name).read_bytes() == (b / name).read_bytes()
 
 
 def test_a_run_folder_holds_the_record(tiny_run: Path):
@@ -253,7 +253,7 @@ def test_data_that_changed_since_the_start_is_refused(tmp_path: Path, fedce):
     Image.fromarray(255 - pixels(image)).save(image)
     refused = fedce("run", "--resume", out)
     assert refused.exit_code == 2
-    assert "site 'north': its data changed" in refused.stderr
+    assert "site 'north' has other data" in refused.stderr
 
 
 def pixels(path: Path) -> np.ndarray:
@@ -298,3 +298,93 @@ def test_the_saved_model_is_an_ordinary_safetensors_file(tiny_run: Path):
     assert tensors["model.0.conv.weight"].shape == (16, 3, 3, 3)
     assert tensors["model.0.adn.N.num_batches_tracked"].dtype == np.int64
     assert about["classes"] == {"disc": [128, 255], "cup": [255]}
+
+
+def test_replacing_a_run_deletes_nothing_else(tmp_path: Path, fedce):
+    data = folder_of_sites(tmp_path / "data")
+    arguments = ("run", "--data", data, "--rounds", 1, "--workers", 1, "--out", tmp_path)
+    (tmp_path / "config.toml").write_text("rounds = 1")
+    refused = fedce(*arguments, "--replace")
+    assert refused.exit_code == 2
+    assert len(list(data.rglob("*.png"))) == 32
+    out = tmp_path / "run"
+    assert fedce(*arguments[:-1], out).exit_code == 0
+    (out / "letter.txt").write_text("dear")
+    again = fedce(*arguments[:-1], out, "--replace")
+    assert again.exit_code == 2
+    assert "is not empty" in again.stderr
+    assert (out / "letter.txt").read_text() == "dear"
+
+
+def test_predict_never_overwrites_an_image(tmp_path: Path, tiny_run: Path, fedce):
+    data = folder_of_sites(tmp_path / "data")
+    images = data / "north" / "images"
+    before = (images / "0.png").read_bytes()
+    refused = fedce("predict", tiny_run, images / "0.png", "--out", images)
+    assert refused.exit_code == 2
+    assert "would be overwritten by its mask" in refused.stderr
+    assert (images / "0.png").read_bytes() == before
+    wrong = fedce("predict", tiny_run, images / "0.png", "--out", tmp_path / "m", "--site", "site1")
+    assert "has one model for all sites" in wrong.stderr
+
+
+def unfinished(out: Path, fedce, *arguments) -> Path:
+    """A run whose last step is missing."""
+    assert fedce("run", "--rounds", 2, "--workers", 1, "--out", out, *arguments).exit_code == 0
+    (out / "results.json").unlink()
+    return out
+
+
+def test_a_site_that_was_added_or_removed_is_noticed(tmp_path: Path, fedce):
+    data = folder_of_sites(tmp_path / "data")
+    out = unfinished(tmp_path / "run", fedce, "--data", data)
+    (data / "north").rename(data / "west")
+    refused = fedce("run", "--resume", out)
+    assert refused.exit_code == 2
+    assert "site 'north' is gone" in refused.stderr or "at least two" in refused.stderr
+
+
+def test_a_changed_config_or_ledger_is_noticed(tmp_path: Path, fedce):
+    out = unfinished(tmp_path / "run", fedce, "--scale", "tiny")
+    config = (out / "config.toml").read_text()
+    (out / "config.toml").write_text(config.replace("lr = 0.001", "lr = 0.002"))
+    assert "config.toml was changed" in fedce("run", "--resume", out).stderr
+    (out / "config.toml").write_text(config)
+    ledger = (out / "ledger.jsonl").read_text()
+    (out / "ledger.jsonl").write_text(ledger.replace('"n_train": 4', '"n_train": 9', 1))
+    refused = fedce("run", "--resume", out)
+    assert refused.exit_code == 2
+    assert "line 2, does not follow from line 1" in refused.stderr
+    (out / "ledger.jsonl").write_text(ledger)
+    assert fedce("run", "--resume", out).exit_code == 0
+
+
+def test_two_processes_do_not_work_on_one_run(tmp_path: Path, start, fedce):
+    out = tmp_path / "run"
+    process = start(out, "--scale", "tiny", "--rounds", "500")
+    wait_for_lines(out / "ledger.jsonl", 3, process)
+    refused = fedce("run", "--resume", out)
+    assert refused.exit_code == 2
+    assert "another process is working on" in refused.stderr
+
+
+def test_a_run_can_be_resumed_from_another_folder(tmp_path: Path, fedce):
+    folder_of_sites(tmp_path / "data")
+    first = fedce("run", "--data", "data", "--rounds", 2, "--workers", 1, "--out", "run", cwd=tmp_path)
+    assert first.exit_code == 0, first.output
+    (tmp_path / "run" / "results.json").unlink()
+    assert fedce("run", "--resume", tmp_path / "run").exit_code == 0
+
+
+def test_a_network_of_ones_own(tmp_path: Path, fedce):
+    (tmp_path / "mynet.py").write_text(
+        "from torch import nn\nclass Net(nn.Sequential):\n"
+        "    def __init__(self, width):\n"
+        "        super().__init__(nn.Conv2d(3, width, 3, padding=1), nn.ReLU(), nn.Conv2d(width, 2, 1))\n"
+    )
+    run = fedce(
+        *("run", "--scale", "tiny", "--rounds", 1, "--out", "run", "--set", "model.name=mynet:Net"),
+        *("--set", "model.options={width=4}"),
+        cwd=tmp_path,
+    )
+    assert run.exit_code == 0, run.output

@@ -149,10 +149,55 @@ def test_splits_are_disjoint_complete_and_repeatable():
     assert a.train.tolist() != other.train.tolist()
 
 
-def test_the_papers_counts():
+def test_a_built_in_federation():
     sites = load_sites("fundus6", scale="tiny")
     assert [site.name for site in sites] == [f"site{i}" for i in range(1, 7)]
     assert list(sites.classes) == ["disc", "cup"]
+    assert len(sites[5].split.train) > 5 * len(sites[0].split.train)  # 400 to 50 in the paper
+
+
+def test_a_palette_only_colours_the_classes(folder: Path):
+    for path in (folder / "north" / "masks").iterdir():
+        indices = np.zeros((32, 32), np.uint8)
+        indices[:8], indices[8:16] = 1, 2
+        mask = Image.fromarray(indices).convert("P")
+        mask.putpalette([0, 0, 0, 1, 0, 0, 0, 0, 1])
+        mask.save(path)
+    for path in (folder / "south" / "masks").iterdir():
+        Image.fromarray(np.ones((32, 32), np.uint8)).save(path)
+    sites = load_sites(str(folder), classes={"a": [1], "b": [2]})
+    assert sites[0].masks[0].sum(axis=(1, 2)).tolist() == [256, 256]
+
+
+def test_sixteen_bits_are_not_clipped_but_refused(folder: Path):
+    Image.fromarray(np.full((32, 32), 4000, np.uint16)).save(folder / "north" / "images" / "0.png")
+    with pytest.raises(DataError, match="16 bit or more"):
+        load_sites(str(folder))
+
+
+def test_coloured_masks_and_other_formats_are_refused(folder: Path):
+    Image.fromarray(np.zeros((32, 32, 3), np.uint8) + np.array([1, 2, 3], np.uint8)).save(
+        folder / "north" / "masks" / "0.png"
+    )
+    with pytest.raises(DataError, match="is coloured"):
+        load_sites(str(folder))
+    (folder / "north" / "images" / "9.jpg").write_bytes(b"")
+    with pytest.raises(DataError, match=r"9.jpg is not a PNG file"):
+        load_sites(str(folder))
+
+
+def test_files_of_other_systems_are_passed_over(folder: Path):
+    (folder / "north" / "images" / "._0.png").write_bytes(b"")
+    (folder / "north" / "images" / ".DS_Store").write_bytes(b"")
+    assert len(load_sites(str(folder))[0].images) == 8
+
+
+def test_a_broken_cache_is_drawn_again(tmp_path: Path, monkeypatch):
+    monkeypatch.setenv("FEDCE_CACHE", str(tmp_path))
+    before = load_sites("prostate6", scale="tiny", size=32)[0].fingerprint
+    broken = next(tmp_path.rglob("site1-*-images.npy"))
+    broken.write_bytes(broken.read_bytes()[:500])
+    assert load_sites("prostate6", scale="tiny", size=32)[0].fingerprint == before
 
 
 def test_a_cache_is_reused_and_gives_the_same_bits(tmp_path: Path, monkeypatch):

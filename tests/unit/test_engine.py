@@ -20,7 +20,7 @@ from support import FakeSite, layout, params
 
 
 @dataclass
-class FakeClinic:
+class FakeParticipants:
     sites: Mapping[str, FakeSite]
     algorithm: object = field(default_factory=FedCE)
 
@@ -50,8 +50,8 @@ class RaisingSite(FakeSite):
         raise self.error
 
 
-def clinic(*sites):
-    return FakeClinic({site.name: site for site in sites})
+def participants(*sites):
+    return FakeParticipants({site.name: site for site in sites})
 
 
 def tasks(names, round_no=0, **fields):
@@ -61,7 +61,7 @@ def tasks(names, round_no=0, **fields):
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_every_site_answers_for_itself(tmp_path: Path, workers):
     sites = [FakeSite(name, [i, -i], n_train=10 * (i + 1)) for i, name in enumerate("abcd")]
-    with LocalEngine(clinic(*sites), tmp_path, workers) as engine:
+    with LocalEngine(participants(*sites), tmp_path, workers) as engine:
         replies = {reply.site: reply for reply in engine.ask(tasks("abcd"))}
     assert [replies[name].params.vector.tolist() for name in "abcd"] == [[1 + i, 2 - i] for i in range(4)]
     assert [replies[name].n_train for name in "abcd"] == [10, 20, 30, 40]
@@ -69,7 +69,7 @@ def test_every_site_answers_for_itself(tmp_path: Path, workers):
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_sites_can_be_sent_models_of_their_own(tmp_path: Path, workers):
-    with LocalEngine(clinic(FakeSite("a", [1, 1]), FakeSite("b", [1, 1])), tmp_path, workers) as engine:
+    with LocalEngine(participants(FakeSite("a", [1, 1]), FakeSite("b", [1, 1])), tmp_path, workers) as engine:
         replies = engine.ask([Task("a", 0, params([0, 0])), Task("b", 0, params([5, 5]))])
     assert {reply.site: reply.params.vector.tolist() for reply in replies} == {"a": [1, 1], "b": [6, 6]}
 
@@ -78,8 +78,8 @@ def test_sites_can_be_sent_models_of_their_own(tmp_path: Path, workers):
 def test_a_site_that_raises_is_named(tmp_path: Path, workers):
     site = RaisingSite("bad", DataError("no light"))
     with (
-        LocalEngine(clinic(FakeSite("good", [1, 0]), site), tmp_path, workers) as engine,
-        pytest.raises(EngineError, match=r"^round 3, site 'bad': no light$") as caught,
+        LocalEngine(participants(FakeSite("good", [1, 0]), site), tmp_path, workers) as engine,
+        pytest.raises(EngineError, match=r"^round 4, site 'bad': no light$") as caught,
     ):
         engine.ask(tasks(["good", "bad"], round_no=3))
     assert caught.value.trace == ""
@@ -89,7 +89,7 @@ def test_a_site_that_raises_is_named(tmp_path: Path, workers):
 def test_a_bug_keeps_its_trace(tmp_path: Path, workers):
     site = RaisingSite("bad", ZeroDivisionError("oops"))
     with (
-        LocalEngine(clinic(FakeSite("good", [1, 0]), site), tmp_path, workers) as engine,
+        LocalEngine(participants(FakeSite("good", [1, 0]), site), tmp_path, workers) as engine,
         pytest.raises(EngineError, match="site 'bad': ZeroDivisionError: oops") as caught,
     ):
         engine.ask(tasks(["good", "bad"]))
@@ -97,16 +97,16 @@ def test_a_bug_keeps_its_trace(tmp_path: Path, workers):
 
 
 def test_a_worker_that_dies_is_told_with_its_site_and_round(tmp_path: Path):
-    sites = clinic(FakeSite("good", [1, 0]), DyingSite("dying", [1, 0]))
+    sites = participants(FakeSite("good", [1, 0]), DyingSite("dying", [1, 0]))
     with (
         LocalEngine(sites, tmp_path, 2) as engine,
-        pytest.raises(EngineError, match="round 4, site 'dying': its worker process was ended by signal 9"),
+        pytest.raises(EngineError, match="round 5, site 'dying': its worker process was ended by signal 9"),
     ):
         engine.ask(tasks(["good", "dying"], round_no=4))
 
 
 def test_workers_end_with_their_engine(tmp_path: Path):
-    with LocalEngine(clinic(FakeSite("a", [1, 0]), FakeSite("b", [1, 0])), tmp_path, 2) as engine:
+    with LocalEngine(participants(FakeSite("a", [1, 0]), FakeSite("b", [1, 0])), tmp_path, 2) as engine:
         processes = engine._team.processes
         assert all(process.is_alive() for process in processes)
     assert not any(process.is_alive() for process in processes)
@@ -114,7 +114,7 @@ def test_workers_end_with_their_engine(tmp_path: Path):
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_memories_are_kept_between_asks_and_found_again_on_disk(tmp_path: Path, workers):
-    sites = clinic(FakeSite("a", [1, 0]), FakeSite("b", [0, 1]))
+    sites = participants(FakeSite("a", [1, 0]), FakeSite("b", [0, 1]))
     with LocalEngine(sites, tmp_path, workers) as engine:
         engine.ask(tasks("ab", 0))
         second = engine.ask(tasks("ab", 1, rho=0.5, persist=True))
@@ -140,6 +140,20 @@ def test_a_site_keeps_its_last_two_memories(tmp_path: Path):
     assert found.moments["step"].shape == ()
     assert found.moments["exp_avg"].tolist() == [2, 2]
     assert files.load(before=2) is None
+
+
+def test_a_memory_of_a_round_that_a_kill_undid_does_not_push_out_the_one_that_counts(tmp_path: Path):
+    files = MemoryFiles(tmp_path, layout(2))
+    for round_no in (3, 5):  # 3 is the server's; 5 was saved, then the run was killed.
+        files.save(Memory(round_no, params([round_no, 0])))
+    assert files.load(before=4).round_no == 3
+    files.save(Memory(6, params([6, 0])))
+    assert files.load(before=4).round_no == 3, "killed again before the server's next checkpoint"
+
+
+def test_more_workers_than_sites_are_not_started(tmp_path: Path):
+    with LocalEngine(participants(FakeSite("a", [1, 0]), FakeSite("b", [1, 0])), tmp_path, 9) as engine:
+        assert len(engine._team.processes) == 2
 
 
 @pytest.mark.parametrize("inherited", [True, False])

@@ -41,6 +41,31 @@ def test_a_bad_reply_is_refused_with_its_reason(change, reason):
     assert reason in problem_of(replace(GOOD, **change), TASK)
 
 
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"params": None}, "sent no model"),
+        ({"score": None}, "sent no validation score"),
+        ({"loss": float("nan")}, "loss nan is not finite"),
+        ({"n_train": 2.5}, "claims 2.5 training images"),
+        ({"scores": (0.5,)}, "sent 1 scores for 0 models"),
+    ],
+)
+def test_an_incomplete_reply_is_refused(change, reason):
+    assert reason in problem_of(replace(GOOD, **change), TASK)
+
+
+def test_a_second_reply_of_a_site_does_not_count():
+    class Twice(ScriptedEngine):
+        def ask(self, tasks):
+            return [reply for reply in super().ask(tasks) for _ in range(1 + (reply.site == "b"))]
+
+    engine = Twice(FedAvg(), sites(), lambda reply: reply)
+    done = next(rounds(FedAvg(), engine.federation.state, engine, 1))
+    assert done.rejected == {"b": "replied twice"}
+    np.testing.assert_allclose(done.state.params.vector, [2 / 3, 2 / 3])
+
+
 def test_who_was_not_asked_is_refused():
     assert problem_of(GOOD, None) == "was not asked"
 
@@ -76,7 +101,7 @@ def test_one_poisoned_reply_does_not_reach_the_model(algorithm):
 
 def test_too_few_usable_replies_stop_the_run():
     engine = ScriptedEngine(FedAvg(), sites(), lambda reply: replace(reply, score=7.0))
-    with pytest.raises(ReplyError, match="round 0: 0 usable replies, at least 2 needed"):
+    with pytest.raises(ReplyError, match="round 1: 0 usable replies, at least 2 needed"):
         next(rounds(FedAvg(), engine.federation.state, engine, 1))
 
 

@@ -52,7 +52,7 @@ def test_leave_out_keeps_counters():
     assert leave_out(mean, 0.5, part).vector.tolist() == [1.0, 4.0]
 
 
-def test_gram_and_cosine_ignore_buffers_and_counters():
+def test_gram_ignores_buffers_and_counters():
     origin, part = params([0, 0, 0], 1, 1), params([3, 100, 7], 1, 1)
     assert gram([part], origin).tolist() == [[9.0]]
 

@@ -1,8 +1,8 @@
 """The algorithms by the names of the command line."""
 
 from collections.abc import Mapping
-from dataclasses import fields
-from typing import Any
+from dataclasses import fields, is_dataclass
+from typing import Any, cast
 
 from pydantic import ValidationError
 
@@ -63,7 +63,10 @@ def make(name: str, options: Mapping[str, Any]) -> Algorithm:
 
 def _find(name: str) -> tuple[type[Algorithm], Mapping[str, Any]]:
     if ":" in name:
-        return load_object(name, "algorithm.name"), {}
+        kind = load_object(name, "algorithm.name")
+        if not is_dataclass(kind) or not hasattr(kind, "round"):
+            raise ConfigError(f"algorithm.name: {name} is not an algorithm: a frozen dataclass with local and round")
+        return cast(type[Algorithm], kind), {}
     if name not in ALGORITHMS:
         raise ConfigError(f"unknown algorithm {name!r}{nearest(name, ALGORITHMS)}; known: {', '.join(ALGORITHMS)}")
     return ALGORITHMS[name]

@@ -39,6 +39,7 @@ class AFL:
     """Step of the ascent; 0 is Uniform."""
 
     personal: ClassVar[bool] = False
+    exchanges: ClassVar[bool] = True
     evaluate = staticmethod(evaluate_global)
 
     def local(self, site: Site, task: Task, memory: Memory | None) -> tuple[Reply, Memory]:

@@ -139,6 +139,10 @@ class Algorithm(Protocol):
     def personal(self) -> bool:
         """Whether each site ends with a model of its own."""
 
+    @property
+    def exchanges(self) -> bool:
+        """Whether sites send their models."""
+
     def local(self, site: Site, task: Task, memory: Memory | None) -> tuple[Reply, Memory]:
         """One round at a site."""
 

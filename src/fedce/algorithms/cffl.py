@@ -34,6 +34,7 @@ class CFFL:
     """sinh of the round's score, or of the running reputation, which collapses to one site."""
 
     personal: ClassVar[bool] = False
+    exchanges: ClassVar[bool] = True
     local = staticmethod(train)
     evaluate = staticmethod(evaluate_global)
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from math import tanh
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,6 +59,8 @@ class CGSV:
     variant: Literal["weights", "rewards"] = "weights"
     beta: Annotated[float, Field(gt=0)] = 1.0
     """How generous rewards are: the larger, the more alike are the downloads."""
+
+    exchanges: ClassVar[bool] = True
 
     @property
     def personal(self) -> bool:

@@ -27,6 +27,7 @@ class Ditto:
     """Strength of the pull of the own model towards the common one; 0 is Standalone."""
 
     personal: ClassVar[bool] = True
+    exchanges: ClassVar[bool] = True
 
     def local(self, site: Site, task: Task, memory: Memory | None) -> tuple[Reply, Memory]:
         own = memory.personal if memory and memory.personal else task.params

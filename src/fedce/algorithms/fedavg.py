@@ -10,6 +10,7 @@ class FedAvg:
     """Every site weighs by its training images."""
 
     personal: ClassVar[bool] = False
+    exchanges: ClassVar[bool] = True
     local = staticmethod(train)
     evaluate = staticmethod(evaluate_global)
 

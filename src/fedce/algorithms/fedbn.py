@@ -31,6 +31,7 @@ class FedBN:
     """Each site uses the common model with its own normalisation layers."""
 
     personal: ClassVar[bool] = True
+    exchanges: ClassVar[bool] = True
 
     def local(self, site: Site, task: Task, memory: Memory | None) -> tuple[Reply, Memory]:
         return train(site, task, memory, start=with_own_norms(task.params, memory))

@@ -93,6 +93,7 @@ class FedCE:
     max_share: Annotated[float, Field(gt=0, le=1)] = 0.8
 
     personal: ClassVar[bool] = False
+    exchanges: ClassVar[bool] = True
     evaluate = staticmethod(evaluate_global)
 
     def local(self, site: Site, task: Task, memory: Memory | None) -> tuple[Reply, Memory]:
@@ -124,7 +125,7 @@ class FedCE:
         return {reply.site: Terms(gamma_cos(products, c, i), reply.error_without) for i, reply in enumerate(replies)}
 
     def earn(self, accounts: Mapping[str, Account], terms: Mapping[str, Terms]) -> dict[str, Account]:
-        """Eq. 5's sums over rounds. With N sites in the round an average site earns 1, whatever N is (D10)."""
+        """Eq. 5's sums over rounds. What an average site earns does not depend on the number of sites (D10)."""
         measured = {i: term for i, term in terms.items() if term.cos is not None}
         cos, err = {i: term.cos for i, term in measured.items()}, {i: term.err for i, term in measured.items()}
         unit = len(measured) ** (2 if self.combine == "product" else 1)
@@ -144,7 +145,8 @@ class FedCE:
         """Eq. 5: the weights of the sites in n_train, by the mean credit of the rounds in which each was measured."""
         known = {i: accounts[i] for i in n_train if i in accounts}
         if not known:
-            return normalise({i: float(n) if self.start == "samples" else 1.0 for i, n in n_train.items()})
+            start = {i: float(n) if self.start == "samples" else 1.0 for i, n in n_train.items()}
+            return rho_of(start, self.max_share)
         if self.preset == "paper":
             credit = {i: account.value / account.rounds for i, account in known.items()}
         else:

@@ -103,6 +103,7 @@ class FedCI:
     """Up to so many sites all coalitions are scored; above, permutations are sampled."""
 
     personal: ClassVar[bool] = False
+    exchanges: ClassVar[bool] = True
     local = staticmethod(train)
     evaluate = staticmethod(evaluate_global)
 

@@ -22,6 +22,7 @@ class FedOpt:
     """Degree of adaptivity: the larger, the nearer to plain momentum."""
 
     personal: ClassVar[bool] = False
+    exchanges: ClassVar[bool] = True
     local = staticmethod(train)
     evaluate = staticmethod(evaluate_global)
 

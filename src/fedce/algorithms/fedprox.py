@@ -26,6 +26,7 @@ class FedProx:
     """Strength of the pull towards the common model; 0 is FedAvg."""
 
     personal: ClassVar[bool] = False
+    exchanges: ClassVar[bool] = True
     evaluate = staticmethod(evaluate_global)
 
     def local(self, site: Site, task: Task, memory: Memory | None) -> tuple[Reply, Memory]:

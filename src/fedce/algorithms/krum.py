@@ -46,6 +46,7 @@ class Krum:
     """How many updates are averaged; 1 is Krum, more is Multi-Krum, all sites is Uniform."""
 
     personal: ClassVar[bool] = False
+    exchanges: ClassVar[bool] = True
     local = staticmethod(train)
     evaluate = staticmethod(evaluate_global)
 

@@ -47,6 +47,7 @@ class QFedAvg:
     """The local learning rate, of which lipschitz takes the inverse."""
 
     personal: ClassVar[bool] = False
+    exchanges: ClassVar[bool] = True
     evaluate = staticmethod(evaluate_global)
 
     def local(self, site: Site, task: Task, memory: Memory | None) -> tuple[Reply, Memory]:

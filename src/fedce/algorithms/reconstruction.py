@@ -24,6 +24,10 @@ class Reconstruction:
     def personal(self) -> bool:
         return self.inner.personal
 
+    @property
+    def exchanges(self) -> bool:
+        return self.inner.exchanges
+
     def local(self, site: Site, task: Task, memory: Memory | None) -> tuple[Reply, Memory]:
         return self.inner.local(site, task, memory)
 

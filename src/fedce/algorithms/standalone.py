@@ -12,6 +12,7 @@ class Standalone:
     """Every site keeps to itself."""
 
     personal: ClassVar[bool] = True
+    exchanges: ClassVar[bool] = False
 
     def local(self, site: Site, task: Task, memory: Memory | None) -> tuple[Reply, Memory]:
         reply, memory = train(site, task, memory, start=memory.params if memory else task.params)

@@ -42,6 +42,7 @@ class TrimmedMean:
     """How many values are dropped at either end; 0 is Uniform."""
 
     personal: ClassVar[bool] = False
+    exchanges: ClassVar[bool] = True
     local = staticmethod(train)
     evaluate = staticmethod(evaluate_global)
 

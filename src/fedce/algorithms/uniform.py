@@ -10,6 +10,7 @@ class Uniform:
     """Every site weighs 1/N."""
 
     personal: ClassVar[bool] = False
+    exchanges: ClassVar[bool] = True
     local = staticmethod(train)
     evaluate = staticmethod(evaluate_global)
 

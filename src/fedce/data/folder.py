@@ -15,6 +15,7 @@ Classes = Mapping[str, Sequence[int]]
 Size = tuple[int, int]
 """Width and height."""
 FOREGROUND: Classes = {"foreground": range(1, 256)}
+OTHER_IMAGES = {".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".gif", ".webp", ".nii", ".gz", ".dcm"}
 MAX_PIXELS = 64_000_000
 """A file that claims more is taken for a mistake, before it is decoded."""
 
@@ -32,6 +33,9 @@ def find_pairs(root: Path) -> dict[str, list[Pair]]:
     folders = sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
     if not folders:
         raise DataError(f"{root} holds no site folders; expected {root}/<site>/images/*.png and .../masks/*.png")
+    for folder in folders:
+        if not folder.name.isprintable():
+            raise DataError(f"the site folder {str(folder)!r} has a name that can't be printed; rename it")
     return {folder.name: _pairs_of(folder) for folder in folders}
 
 
@@ -52,14 +56,18 @@ def _pngs(folder: Path, part: str) -> dict[str, Path]:
     inner = folder / part
     if not inner.is_dir():
         raise DataError(f"site {folder.name!r} has no folder {part!r}; expected {inner}/*.png")
-    return {path.name: path for path in inner.iterdir() if path.suffix.lower() == ".png" and path.is_file()}
+    files = {path.name: path for path in inner.iterdir() if path.is_file() and not path.name.startswith(".")}
+    if other := sorted(name for name, path in files.items() if path.suffix.lower() in OTHER_IMAGES):
+        more = f" (and {len(other) - 1} more like it)" if len(other) > 1 else ""
+        raise DataError(f"site {folder.name!r}: {part}/{other[0]}{more} is not a PNG file; only those are read")
+    return {name: path for name, path in files.items() if path.suffix.lower() == ".png"}
 
 
 def read_site(site: str, pairs: Sequence[Pair], classes: Classes, size: Size | None) -> tuple[Pixels, Pixels]:
     """A site's images (n, channels, h, w) and masks (n, classes, h, w) of 0 and 1."""
     images, masks = [], []
     for pair in pairs:
-        image, mask = open_image(pair.image), open_image(pair.mask)
+        image, mask = open_image(pair.image), open_image(pair.mask, as_mask=True)
         if image.size != mask.size:
             raise DataError(
                 f"site {site!r}: mask {pair.mask.name!r} is {mask.width}x{mask.height}, "
@@ -77,12 +85,17 @@ def read_site(site: str, pairs: Sequence[Pair], classes: Classes, size: Size | N
     return np.stack(images), np.stack(masks)
 
 
-def open_image(path: Path) -> Image.Image:
+def open_image(path: Path, as_mask: bool = False) -> Image.Image:
     """The decoded image, grey ("L") or colour ("RGB")."""
     try:
         with Image.open(path) as file:
             if file.width * file.height > MAX_PIXELS:
                 raise DataError(f"{path} claims {file.width}x{file.height} pixels; at most {MAX_PIXELS} are read")
+            if file.mode.startswith(("I", "F")):
+                raise DataError(f"{path} has {file.mode} pixels (16 bit or more); save it with 8 bits a channel")
+            if as_mask and file.mode == "P":
+                # A palette only colours the classes: their numbers are the indices.
+                return Image.fromarray(np.asarray(file, np.uint8))
             grey = file.mode in ("1", "L", "LA") or (file.mode == "P" and _is_grey(file))
             return file.convert("L" if grey else "RGB")
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
@@ -107,7 +120,11 @@ def mask_array(mask: Image.Image, classes: Classes, size: Size | None, path: Pat
     """Mask values to one 0/1 channel for each class."""
     if size is not None and mask.size != size:
         mask = mask.resize(size, Image.Resampling.NEAREST)
-    values = np.asarray(mask.convert("L"), np.uint8)
+    values = np.asarray(mask, np.uint8)
+    if values.ndim == 3:
+        if (values != values[..., :1]).any():
+            raise DataError(f"mask {path} is coloured; save one grey value (or palette index) for each class")
+        values = values[..., 0]
     expected = {0}.union(*classes.values())
     if unexpected := sorted(set(np.unique(values).tolist()) - expected):
         raise DataError(

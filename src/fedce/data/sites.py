@@ -83,6 +83,8 @@ def load_sites(source: str | DataConfig = "fundus6", *, notify: Notify | None = 
 
 
 def _folder(config: DataConfig, notify: Notify) -> Sites:
+    if not config.source.strip():
+        raise DataError("data.source is empty; give a folder of sites, or fundus6 or prostate6")
     root = Path(config.source)
     pairs_by_site = find_pairs(root)
     classes = config.classes or FOREGROUND
@@ -137,7 +139,11 @@ def _cached(config: DataConfig, site: str, n: int, size: int, part: str, notify:
         for name, array in arrays.items():
             with writing(path.with_name(f"{site}-{n}-{name}.npy")) as aside, aside.open("wb") as file:
                 np.save(file, array, allow_pickle=False)
-    pixels: Pixels = np.load(path, mmap_mode="r", allow_pickle=False)
+    try:
+        pixels: Pixels = np.load(path, mmap_mode="r", allow_pickle=False)
+    except ValueError:  # Cut off by a full disk or a copy: drawn again.
+        path.unlink()
+        return _cached(config, site, n, size, part, notify)
     return pixels
 
 

@@ -21,7 +21,7 @@ from typing import Any, Protocol, Self
 import torch
 
 from fedce.algorithms.base import Algorithm, Memory, Site
-from fedce.engines.shared import Block
+from fedce.engines.shared import Block, die_with_parent
 from fedce.errors import EngineError, FedceError
 from fedce.messages import MAX_MODELS, Reply, Task
 from fedce.params import Layout, Params, Vector
@@ -30,7 +30,7 @@ from fedce.site import MemoryFiles, memory_arrays, memory_from, perform
 MODELS_A_MEMORY_MAY_HOLD = 8
 
 
-class Clinic(Protocol):
+class Participants(Protocol):
     """Everything that a process needs to be any of the sites."""
 
     @property
@@ -44,8 +44,18 @@ class Clinic(Protocol):
     def hospital(self, site: str) -> Site: ...
 
 
+def can_fork() -> bool:
+    """Forked workers start warm and share the images; CUDA and platforms without a safe fork need fresh ones."""
+    return sys.platform == "linux" and not torch.cuda.is_available()
+
+
 def default_workers(n_sites: int) -> int:
-    """One for each core that this process may use, but no more than sites."""
+    """One for each core that this process may use, but no more than sites; one where processes can't be forked.
+
+    A spawned process runs the caller's script again, which only scripts with a __main__ guard survive.
+    """
+    if not can_fork():
+        return 1
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(cores, n_sites)
 
@@ -53,13 +63,15 @@ def default_workers(n_sites: int) -> int:
 class LocalEngine:
     """Runs tasks in this process or in workers. Use it as a context manager."""
 
-    def __init__(self, clinic: Clinic, memory_folder: Path, workers: int = 0) -> None:
-        self.clinic = clinic
-        self.files = {site: MemoryFiles(memory_folder / site, clinic.layout) for site in clinic.work_by_site}
-        n_workers = workers or default_workers(len(clinic.work_by_site))
+    def __init__(self, participants: Participants, memory_folder: Path, workers: int = 0) -> None:
+        self.participants = participants
+        self.files = {
+            site: MemoryFiles(memory_folder / site, participants.layout) for site in participants.work_by_site
+        }
+        n_workers = min(workers or default_workers(len(participants.work_by_site)), len(participants.work_by_site))
         self._n_threads_before = torch.get_num_threads()
         torch.set_num_threads(1)
-        self._team = _Team(clinic, self.files, n_workers) if n_workers > 1 else None
+        self._team = _Team(participants, self.files, n_workers) if n_workers > 1 else None
         self._memories: dict[str, Memory | None] = {}
 
     def __enter__(self) -> Self:
@@ -73,7 +85,7 @@ class LocalEngine:
         torch.set_num_threads(self._n_threads_before)
 
     def ask(self, tasks: Sequence[Task]) -> list[Reply]:
-        tasks = sorted(tasks, key=lambda task: -self.clinic.work_by_site[task.site])
+        tasks = sorted(tasks, key=lambda task: -self.participants.work_by_site[task.site])
         if self._team:
             return self._team.ask(tasks)
         return [self._ask_here(task) for task in tasks]
@@ -83,7 +95,9 @@ class LocalEngine:
         if site not in self._memories:
             self._memories[site] = self.files[site].load(before=task.round_no)
         try:
-            reply, memory = perform(self.clinic.algorithm, self.clinic.hospital(site), task, self._memories[site])
+            reply, memory = perform(
+                self.participants.algorithm, self.participants.hospital(site), task, self._memories[site]
+            )
         except Exception as error:
             raise _located(error, task) from error
         self._memories[site] = memory
@@ -96,7 +110,7 @@ def _located(error: Exception, task: Task) -> EngineError:
     """One line with site and round; where the fault is not the user's, the trace is kept for the run's log."""
     what = str(error) if isinstance(error, FedceError) else f"{type(error).__name__}: {error}"
     trace = "" if isinstance(error, FedceError) else "".join(traceback.format_exception(error))
-    return EngineError(f"round {task.round_no}, site {task.site!r}: {what}", trace)
+    return EngineError(f"round {task.round_no + 1}, site {task.site!r}: {what}", trace)
 
 
 def _rows(shelf: Block, n_models: int, layout: Layout) -> Iterator[Vector]:
@@ -108,18 +122,17 @@ def _rows(shelf: Block, n_models: int, layout: Layout) -> Iterator[Vector]:
 class _Team:
     """Worker processes and what they share."""
 
-    def __init__(self, clinic: Clinic, files: Mapping[str, MemoryFiles], n_workers: int) -> None:
-        # Forked workers start warm and share the images; CUDA and platforms without a safe fork need fresh ones.
-        fork = sys.platform == "linux" and not torch.cuda.is_available()
+    def __init__(self, participants: Participants, files: Mapping[str, MemoryFiles], n_workers: int) -> None:
+        fork = can_fork()
         context: Any = multiprocessing.get_context("fork" if fork else "spawn")
-        n_bytes = 4 * clinic.layout.size + 64
-        self.layout = clinic.layout
+        n_bytes = 4 * participants.layout.size + 64
+        self.layout = participants.layout
         self.common = Block(n_bytes, inherited=fork)
         self.shelf = Block(MAX_MODELS * n_bytes, inherited=fork)
         self.inbox = {site: Block(n_bytes, inherited=fork) for site in files}
         self.outbox = {site: Block(n_bytes, inherited=fork) for site in files}
         self.memories = {site: Block(MODELS_A_MEMORY_MAY_HOLD * n_bytes + 65536, inherited=fork) for site in files}
-        desk = _Desk(clinic, dict(files), self.common, self.shelf, self.inbox, self.outbox, self.memories)
+        desk = _Worker(participants, dict(files), self.common, self.shelf, self.inbox, self.outbox, self.memories)
         self.pipes: list[Connection] = []
         self.processes = []
         for number in range(n_workers):
@@ -182,7 +195,7 @@ class _Team:
             else f"exited with {code}"
         )
         hint = "; the machine may be out of memory" if code == -signal.SIGKILL else ""
-        return EngineError(f"round {task.round_no}, site {task.site!r}: its worker process {how}{hint}")
+        return EngineError(f"round {task.round_no + 1}, site {task.site!r}: its worker process {how}{hint}")
 
     def close(self) -> None:
         for pipe in self.pipes:
@@ -196,12 +209,12 @@ class _Team:
             block.close()
 
 
-class _Desk:
-    """What a worker holds: the clinic, and the shared blocks."""
+class _Worker:
+    """What a worker holds: the participants, and the shared blocks."""
 
     def __init__(
         self,
-        clinic: Clinic,
+        participants: Participants,
         files: dict[str, MemoryFiles],
         common: Block,
         shelf: Block,
@@ -209,12 +222,13 @@ class _Desk:
         outbox: dict[str, Block],
         memories: dict[str, Block],
     ) -> None:
-        self.clinic, self.files = clinic, files
+        self.participants, self.files = participants, files
         self.common, self.shelf = common, shelf
         self.inbox, self.outbox, self.memories = inbox, outbox, memories
 
     def work(self, pipe: Connection, close: Sequence[Connection]) -> None:
         """Serve tasks until the other end of the pipe is closed."""
+        die_with_parent()
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle.
         for other in close:
             other.close()
@@ -224,15 +238,21 @@ class _Desk:
                 task, own, n_models = pipe.recv()
             except (EOFError, OSError):
                 return
-            pipe.send(self._answer(task, own, n_models))
+            answer = self._answer(task, own, n_models)
+            try:
+                pipe.send(answer)
+            except OSError:  # The parent is gone.
+                return
 
     def _answer(self, task: Task, own: bool, n_models: int) -> tuple[Reply | None, bool, EngineError | None]:
-        layout, site = self.clinic.layout, task.site
+        layout, site = self.participants.layout, task.site
         model = (self.inbox[site] if own else self.common).vector(layout.size)
         models = tuple(Params(layout, row) for row in _rows(self.shelf, n_models, layout))
         task = replace(task, params=Params(layout, model), models=models)
         try:
-            reply, memory = perform(self.clinic.algorithm, self.clinic.hospital(site), task, self._recall(task))
+            reply, memory = perform(
+                self.participants.algorithm, self.participants.hospital(site), task, self._recall(task)
+            )
             if memory is not None and task.action == "train":
                 self.memories[site].put(*memory_arrays(memory))
                 if task.persist:
@@ -246,5 +266,5 @@ class _Desk:
 
     def _recall(self, task: Task) -> Memory | None:
         if (kept := self.memories[task.site].get()) is not None:
-            return memory_from(*kept, self.clinic.layout)
+            return memory_from(*kept, self.participants.layout)
         return self.files[task.site].load(before=task.round_no)

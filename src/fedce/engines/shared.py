@@ -1,8 +1,11 @@
 """Memory that processes share: models and site memories go through it without being sent."""
 
+import ctypes
 import json
 import mmap
 import os
+import signal
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -13,6 +16,16 @@ from numpy.typing import NDArray
 from fedce.files import Arrays
 
 ALIGNMENT = 64
+PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent() -> None:
+    """Have the kernel end this process when its parent ends, so that no orphan writes beside a resumed run.
+
+    Only Linux has this; elsewhere a worker ends when it next reads its pipe.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class Block:

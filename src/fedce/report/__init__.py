@@ -5,6 +5,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from fedce.errors import RunError
 from fedce.files import write_bytes
 from fedce.record import RunFolder
 
@@ -23,6 +24,10 @@ def write_report(run: RunFolder) -> Path:
     from fedce.report import plots
 
     results, rounds = run.results, run.rounds()
+    started = [entry for entry in run.ledger() if entry["kind"] == "start"]
+    if not started or not rounds:
+        raise RunError(f"{run.ledger_file} is missing or has no rounds; a report needs the whole record")
+    run.check_chain()
     environment = Environment(
         loader=PackageLoader("fedce", "report"),
         autoescape=True,
@@ -31,7 +36,7 @@ def write_report(run: RunFolder) -> Path:
         lstrip_blocks=True,
     )
     page = environment.get_template("page.html.j2").render(
-        name=run.path.name,
+        name=run.path.resolve().name,
         results=results,
         summary=summary(results),
         sites=_site_rows(results),
@@ -40,7 +45,7 @@ def write_report(run: RunFolder) -> Path:
         dice_plot=plots.dice(results),
         progress_plot=plots.progress(rounds),
         config=run.config_file.read_text("utf-8"),
-        data=next(entry for entry in run.ledger() if entry["kind"] == "start")["sites"],
+        data=started[0]["sites"],
     )
     write_bytes(run.report_file, page.encode())
     return run.report_file
@@ -65,7 +70,8 @@ def summary(results: dict[str, Any]) -> list[str]:
     badly = dice[worst] < mean - 2 * std or dice[worst] < 0.75 * mean
     sentences.append(f"{served}, well below the others." if badly else f"{served}, which is not far from the others.")
     alarms = [f"{site}: {flag}" for site, flags in results["flags"].items() for flag in flags]
-    sentences.append(f"{len(alarms)} alarms: {'; '.join(alarms[:3])}." if alarms else "No alarm was raised.")
+    plural = "s" if len(alarms) > 1 else ""
+    sentences.append(f"{len(alarms)} alarm{plural}: {'; '.join(alarms[:3])}." if alarms else "No alarm was raised.")
     return sentences
 
 

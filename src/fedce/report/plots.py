@@ -17,6 +17,8 @@ INK = "#010203"
 """Stands for the page's text colour until the SVG is written."""
 STYLE: dict[str, Any] = {
     "svg.fonttype": "none",
+    # Site names are text, whatever signs are in them.
+    "text.parse_math": False,
     "svg.hashsalt": "fedce",
     "font.family": "sans-serif",
     "font.size": 11,
@@ -58,7 +60,7 @@ def _contributions(rounds: Rounds) -> Figure:
             known = [
                 (entry["round"] + 1, 100 * entry["sites"][site]["share"]) for entry in rounds if site in entry["sites"]
             ]
-            axes.plot(*zip(*known, strict=True), label=site, **_look(i, len(known)))
+            axes.plot(*zip(*known, strict=True), label=_label(site), **_look(i, len(known)))
         axes.axhline(100 / len(sites), color=INK, linewidth=0.8, linestyle=":", label="equal share")
         axes.set_ylim(bottom=0)
         axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
@@ -72,7 +74,7 @@ def progress(rounds: Rounds) -> str:
         sites = sorted({site for entry in rounds for site in entry["sites"]})
         for i, site in enumerate(sites):
             known = [(entry["round"] + 1, entry["sites"][site]["score"]) for entry in rounds if site in entry["sites"]]
-            axes.plot(*zip(*known, strict=True), label=site, alpha=0.8, **_look(i, len(known)))
+            axes.plot(*zip(*known, strict=True), label=_label(site), alpha=0.8, **_look(i, len(known)))
         means = [(entry["round"] + 1, entry["mean_score"]) for entry in rounds]
         axes.plot(*zip(*means, strict=True), label="mean", color=INK, linewidth=2)
         axes.set_ylim(0, 1)
@@ -96,6 +98,11 @@ def dice(results: Mapping[str, Any]) -> str:
         axes.set_ylim(0, 1.05)
         axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
     return _svg(figure)
+
+
+def _label(site: str) -> str:
+    """matplotlib leaves labels with a leading underscore out of legends; a space before it changes that."""
+    return f" {site}" if site.startswith("_") else site
 
 
 def _axes(x: str, y: str) -> tuple[Figure, Any]:

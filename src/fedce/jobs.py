@@ -1,0 +1,180 @@
+"""Many trainings: each done once, kept by content, several at a time, resumable.
+
+A training's folder in the store is named by what decides its results: the resolved configuration, the fingerprints of
+the data, and the code that computes. Whoever asks for the same thing again gets it from there.
+"""
+
+import json
+import multiprocessing
+import multiprocessing.connection
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedce import __version__, experiment
+from fedce.config import Config, DataConfig
+from fedce.data import Sites, load_sites
+from fedce.engines.local import can_fork, default_workers
+from fedce.engines.shared import die_with_parent
+from fedce.errors import EngineError, FedceError
+from fedce.experiment import Observer, Result
+from fedce.record import RunFolder
+
+Notify = Callable[[str], None]
+# Files whose change may change a result; a study must not mix results of two versions of them.
+DECISIVE = ("algorithms/**/*", "data/**/*", "federation", "freerider", "learn", "models", "params", "site")
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a set of trainings is."""
+
+    n_done: int
+    n_jobs: int
+    rounds_done: int
+    n_rounds: int
+
+
+class Store:
+    """Finished and half-finished trainings by content."""
+
+    def __init__(self, folder: Path, notify: Notify = lambda message: None) -> None:
+        self.folder = folder
+        self.notify = notify
+        self._loaded: dict[str, Sites] = {}
+
+    def sites(self, config: DataConfig) -> Sites:
+        key = config.model_dump_json()
+        if key not in self._loaded:
+            self._loaded[key] = load_sites(config, notify=self.notify)
+        return self._loaded[key]
+
+    def path(self, config: Config) -> Path:
+        """Where this training's folder is, or will be."""
+        resolved = experiment.resolve(config)
+        # Not by the data's path: the fingerprints say what the data is.
+        what = resolved.model_dump(mode="json", exclude={"engine": True, "data": {"source"}})
+        fingerprints = [site.fingerprint for site in self.sites(config.data)]
+        text = json.dumps([_code_version(), what, fingerprints], sort_keys=True)
+        source = Path(config.data.source).name
+        name = f"{source}-{config.algorithm.name.replace(':', '.')}-{config.seed}"
+        return self.folder / f"{name}-{sha256(text.encode()).hexdigest()[:16]}"
+
+    def finished(self, config: Config) -> Result | None:
+        run = RunFolder(self.path(config))
+        return Result(run.path, run.results) if run.results_file.exists() else None
+
+    def missing(self, configs: Sequence[Config]) -> list[Config]:
+        """What is not yet in the store, each thing once."""
+        by_path = {self.path(config): config for config in configs}
+        return [config for config in by_path.values() if self.finished(config) is None]
+
+    def seconds_a_round(self, configs: Sequence[Config]) -> float | None:
+        """Seconds a round takes, by the trainings that are already kept; None if there are none."""
+        known = [result.values for config in configs if (result := self.finished(config)) is not None]
+        n_rounds = sum(values["rounds"] for values in known)
+        return sum(values["seconds"] for values in known) / n_rounds if n_rounds else None
+
+    def run(
+        self, configs: Sequence[Config], workers: int = 0, progress: Callable[[Progress], None] = lambda now: None
+    ) -> list[Result]:
+        """The results of all these trainings; what is missing is trained, one process each."""
+        wanted = self.missing(configs)
+        n_rounds = {self.path(config): config.n_rounds for config in configs}
+        # A training that takes longest to come should not come last.
+        wanted.sort(key=lambda config: -config.n_rounds * (10 if config.reconstruction else 1))
+        done = {path: n for path, n in n_rounds.items() if path not in {self.path(config) for config in wanted}}
+
+        def tell() -> None:
+            finished = sum(done[path] >= n_rounds[path] for path in done)
+            progress(Progress(finished, len(n_rounds), sum(done.values()), sum(n_rounds.values())))
+
+        tell()
+        for path, round_no in _train_all(self, wanted, workers or default_workers(len(wanted) or 1)):
+            done[path] = round_no
+            tell()
+        results = [self.finished(config) for config in configs]
+        assert all(result is not None for result in results)
+        return [result for result in results if result is not None]
+
+
+def _train_all(store: Store, wanted: Sequence[Config], n_workers: int) -> Iterator[tuple[Path, int]]:
+    """Train in processes, so many at a time; yields how many rounds of which folder are done."""
+    if not wanted:
+        return
+    fork = can_fork()
+    context: Any = multiprocessing.get_context("fork" if fork else "spawn")
+    _warm_up(wanted[0], store)
+    waiting = list(wanted)
+    running: dict[Connection, tuple[Any, Path]] = {}
+    try:
+        while waiting or running:
+            while waiting and len(running) < n_workers:
+                config = waiting.pop(0)
+                ours, theirs = context.Pipe(duplex=False)
+                path = store.path(config)
+                sites = store.sites(config.data) if fork else None
+                process = context.Process(target=_train, args=(theirs, config, path, sites), daemon=True)
+                process.start()
+                theirs.close()
+                running[ours] = (process, path)
+            for ready in multiprocessing.connection.wait(list(running)):
+                assert isinstance(ready, Connection)
+                process, path = running[ready]
+                try:
+                    message = ready.recv()
+                except EOFError:
+                    process.join()
+                    if process.exitcode != 0:
+                        raise EngineError(
+                            f"the training in {path} ended with code {process.exitcode}; start again"
+                        ) from None
+                    ready.close()
+                    del running[ready]
+                    continue
+                if isinstance(message, Exception):
+                    raise message
+                yield path, message
+    finally:
+        for pipe, (process, _) in running.items():
+            process.terminate()
+            process.join()
+            pipe.close()
+
+
+def _warm_up(config: Config, store: Store) -> None:
+    """Import and build what every training needs, once, before processes are forked."""
+    _ = experiment.Participants(experiment.resolve(config), store.sites(config.data)).learner
+
+
+def _train(pipe: Connection, config: Config, path: Path, sites: Sites | None) -> None:
+    """One training in a process of its own, from its beginning or from where it was left."""
+    die_with_parent()
+    # Before anything else of torch: a forked process must not enter the thread pool that it believes to have inherited.
+    torch.set_num_threads(1)
+    single = config.model_copy(update={"engine": config.engine.model_copy(update={"workers": 1})})
+    observer = Observer(round=lambda done: pipe.send(done.round_no + 1))
+    try:
+        if RunFolder(path).config_file.exists():
+            experiment.resume(path, workers=1, sites=sites, observer=observer, report=False)
+        else:
+            experiment.execute(single, path, sites=sites, observer=observer, report=False)
+        pipe.send(config.n_rounds)
+    except FedceError as error:
+        pipe.send(error)
+
+
+@cache
+def _code_version() -> str:
+    """Changes with any file that may change a result."""
+    root = Path(__file__).parent
+    files = sorted(
+        file for name in DECISIVE for file in ([root / name] if name.endswith(".py") else (root / name).rglob("*.py"))
+    )
+    return f"{__version__} {sha256(b''.join(file.read_bytes() for file in files)).hexdigest()}"
