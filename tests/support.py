@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
+from PIL import Image
 
 from fedce.algorithms.base import Memory, Moments, Pull, State, Trained
 from fedce.messages import Evaluation, Reply, Task
@@ -51,6 +53,9 @@ class FakeSite:
         self.n_scored += 1
         return self.score_of(w)
 
+    def score_replicates(self, w: Params) -> tuple[float, ...]:
+        return (self.score_of(w), self.score_of(w))
+
     def evaluate(self, w: Params, without: Params | None) -> Evaluation:
         return Evaluation(self.score(w), {"a": self.score(w)}, None if without is None else self.score(without))
 
@@ -88,6 +93,19 @@ class FakeFederation:
         for _ in range(n_rounds):
             self.state = self.algorithm.round(self.state, self.ask)
         return self.state
+
+
+def write_site(root: Path, site: str, n: int = 8, size=(32, 32), mode="RGB", value=255) -> Path:
+    rng = np.random.default_rng(0)
+    for part in ("images", "masks"):
+        (root / site / part).mkdir(parents=True, exist_ok=True)
+    for i in range(n):
+        shape = (size[1], size[0], 3) if mode == "RGB" else (size[1], size[0])
+        Image.fromarray(rng.integers(0, 255, shape).astype(np.uint8)).save(root / site / "images" / f"{i}.png")
+        mask = np.zeros((size[1], size[0]), np.uint8)
+        mask[4:12, 4:12] = value
+        Image.fromarray(mask).save(root / site / "masks" / f"{i}.png")
+    return root / site
 
 
 def rounded(values: Mapping[str, float], digits: int = 6) -> dict[str, float]:

@@ -250,7 +250,7 @@ def compare(
 ) -> None:
     """Several algorithms, several seeds, one table; nothing is trained twice."""
     from fedce.config import load, parse_assignment
-    from fedce.display import JobsDisplay, compare_table
+    from fedce.display import JobsDisplay, compare_tables
 
     named = {"data.source": data, "data.scale": scale, "rounds": rounds}
     changes = {key: value for key, value in named.items() if value is not None}
@@ -276,7 +276,7 @@ def compare(
         folder = out or Path("runs") / f"compare-{Path(config.data.source).name}"
         about = {"command": shlex.join(["fedce", *sys.argv[1:]]), "seeds": numbers, "truth": shares}
         comparing.write(folder, rows, about)
-        display.show(compare_table(rows))
+        display.show(*compare_tables(rows))
         display.notice(f"written to {folder}")
     if as_json:
         click.echo((folder / "compare.json").read_text("utf-8"))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fedce.jobs import Store
     from fedce.value import Valuation
 
-BAR_WIDTH = 14
+BAR_WIDTH = 10
 
 
 class Display:
@@ -91,6 +91,8 @@ class Display:
             f"mean Dice {fairness['mean']:.3f}, standard deviation over sites {fairness['std']:.3f}, "
             f"worst site {fairness['worst']:.3f}; {_duration(results['seconds'])} of training"
         )
+        for sentence in (results["intervals"] or {"sentences": []})["sentences"]:
+            self.stdout.print(Text(sentence))
         self.stdout.print(Text(f"report: {self.out / 'report.html'}"), soft_wrap=True)
 
 
@@ -151,10 +153,11 @@ class JobsDisplay:
             self.last_tenth = tenth
             self.console.print(line, soft_wrap=True)
 
-    def show(self, table: Table) -> None:
+    def show(self, *tables: Table) -> None:
         if self.bar.live.is_started:
             self.bar.stop()
-        self.stdout.print(table)
+        for table in tables:
+            self.stdout.print(table)
 
 
 def value_table(found: "Valuation") -> Table:
@@ -174,16 +177,22 @@ def _number(value: float | None) -> str:
     return "undefined" if value is None else f"{value:.3f}"
 
 
-def compare_table(rows: "Sequence[Row]") -> Table:
+def compare_tables(rows: "Sequence[Row]") -> list[Table]:
+    """The comparison in two pieces that fit a terminal: Dice by site, then everything else."""
     from fedce.compare import table as cells_of
 
     header, cells = cells_of(rows)
-    table = Table()
-    for name in header:
-        table.add_column(name, justify="left" if name == "algorithm" else "right")
-    for line in cells:
-        table.add_row(*(Text(cell) for cell in line))
-    return table
+    n_sites = len(rows[0].dice)
+    dice, rest = range(1 + n_sites + 2), [0, *range(3 + n_sites, len(header))]
+    tables = []
+    for title, columns in (("Dice, %", dice), ("fairness, agreement with the truth, cost", rest)):
+        table = Table(title=title, title_justify="left")
+        for i in columns:
+            table.add_column(header[i], justify="left" if i == 0 else "right")
+        for line in cells:
+            table.add_row(*(Text(line[i].split(" ± ")[0]) for i in columns))
+        tables.append(table)
+    return tables
 
 
 def results_table(results: Mapping[str, Any]) -> Table:
@@ -202,10 +211,19 @@ def results_table(results: Mapping[str, Any]) -> Table:
             str(results["images"][site]),
             f"{results['dice'][site]:.3f}",
             f"{without:.3f}" if without is not None else "-",
-            f"{100 * share:5.1f} % " + bar(share / largest),
+            f"{100 * share:5.1f} % " + _interval(results, site) + bar(share / largest),
             Text("; ".join(results["flags"].get(site, []))),
         )
     return table
+
+
+def _interval(results: Mapping[str, Any], site: str) -> str:
+    """The 95 % interval, where there is one."""
+    found = results["intervals"]
+    if not found:
+        return ""
+    low, high = found["low"].get(site, 0.0), found["high"].get(site, 0.0)
+    return f"{f'({100 * low:.1f}-{100 * high:.1f})':<12} "
 
 
 def bar(fraction: float) -> str:

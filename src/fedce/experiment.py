@@ -30,6 +30,8 @@ from fedce.params import Layout, Params, to_named
 from fedce.record import RunFolder
 from fedce.report import write_report
 from fedce.site import Hospital
+from fedce.uncertainty import contribution_intervals
+from fedce.valuation.intervals import sentences
 
 
 @dataclass(frozen=True)
@@ -324,6 +326,8 @@ def _ledger_entry(done: Round) -> dict[str, Any]:
             "loss": reply.loss,
             **({"score_local": reply.score_local, "similarity": done.similarity[site]} if done.similarity else {}),
             **asdict(state.terms.get(site, Terms())),
+            # Rounded, because an interval needs no more; the terms themselves are kept to the last bit.
+            "err_replicates": [round(error, 5) for error in reply.error_replicates],
             "flags": list(done.flags.get(site, ())),
             "seconds": round(reply.seconds, 3),
         }
@@ -407,6 +411,7 @@ def _results(
         "rounds": config.n_rounds,
         "seed": config.seed,
         "contributions": {data.name: state.shares.get(data.name, 0.0) for data in participants.sites},
+        "intervals": _intervals(participants, rounds, state),
         "reconstruction": dict(state.values),
         "dice": dice,
         "dice_by_class": {site: dict(evaluation.test_dice_by_class) for site, evaluation in evaluations.items()},
@@ -425,6 +430,14 @@ def _results(
         "command": command,
         "versions": versions(),
     }
+
+
+def _intervals(participants: Participants, rounds: Sequence[Mapping[str, Any]], state: State) -> dict[str, Any] | None:
+    """What the contributions' uncertainty is, and who can't be told apart."""
+    found = contribution_intervals(participants.algorithm, rounds, participants.config.seed)
+    if found is None:
+        return None
+    return {"level": found.level, "low": found.low, "high": found.high, "sentences": sentences(found, state.shares)}
 
 
 def _model_digest(participants: Participants, state: State, replies: Mapping[str, Reply]) -> str:

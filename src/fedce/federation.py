@@ -15,6 +15,8 @@ from fedce.files import read_tensors, write_tensors
 from fedce.messages import Reply, Task
 from fedce.params import Layout, Params, Vector, inner_products
 
+MAX_REPLICATES = 100
+
 
 class Engine(Protocol):
     """Carries tasks to sites and replies back; no mathematics and no defaults."""
@@ -119,10 +121,13 @@ def problem_of(reply: Reply, task: Task | None, needs_model: bool = True) -> str
         ("novelty", reply.novelty, 2.0),
         ("score of its own model", reply.score_local, 1.0),
         *(("score", score, 1.0) for score in reply.scores),
+        *(("error", error, 1.0) for error in reply.error_replicates),
     ):
         # Rounding may carry a cosine past its bounds by as much as this.
         if value is not None and not -1e-6 <= value <= top + 1e-6:
             return f"{name} {value} is not in [0, {top:g}]"
+    if len(reply.error_replicates) > MAX_REPLICATES:
+        return f"sent {len(reply.error_replicates)} replicates of its error, at most {MAX_REPLICATES} are taken"
     if len(reply.scores) != len(task.models):
         return f"sent {len(reply.scores)} scores for {len(task.models)} models"
     for loss in (reply.loss, reply.loss_before):

@@ -53,6 +53,9 @@ class Impostor:
     def score(self, params: Params) -> float:
         return self.site.score(params)
 
+    def score_replicates(self, params: Params) -> tuple[float, ...]:
+        return self.site.score_replicates(params)
+
     def evaluate(self, params: Params, without: Params | None) -> Evaluation:
         return self.site.evaluate(params, without)
 

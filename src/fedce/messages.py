@@ -56,6 +56,8 @@ class Reply:
     """Validation score of the received model."""
     error_without: float | None = None
     """Validation error of the model built from all other sites (Eq. 3); None if there is no such model yet."""
+    error_replicates: tuple[float, ...] = ()
+    """The same error on resampled validation cases (bootstrap), for the intervals of the contributions."""
     novelty: float | None = None
     """Eq. 2 as measured by the site itself, about the previous round (estimate="site")."""
     loss: float | None = None

@@ -7,6 +7,9 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from fedce.algorithms.base import Algorithm, Memory, Moments, Pull, Site, Trained
 from fedce.data import SiteData
 from fedce.errors import RunError
@@ -14,6 +17,9 @@ from fedce.files import Arrays, read_tensors, write_tensors
 from fedce.learn import Batch, Learner, check_finite
 from fedce.messages import Evaluation, Reply, Task
 from fedce.params import Layout, Params
+
+N_REPLICATES = 20
+"""Bootstrap samples of the validation cases; a few more numbers a round for honest intervals."""
 
 
 class Hospital:
@@ -24,6 +30,7 @@ class Hospital:
         self.learner = learner
         self.class_names = class_names
         self.seed = seed
+        self._validated: tuple[Params, NDArray[np.float64]] | None = None
 
     @property
     def name(self) -> str:
@@ -58,7 +65,24 @@ class Hospital:
         return self.learner.mean_loss(params, self._train)
 
     def score(self, params: Params) -> float:
-        return float(self.learner.dice(params, self._validation).mean())
+        return float(self._validate(params).mean())
+
+    def score_replicates(self, params: Params) -> tuple[float, ...]:
+        return tuple((self._resampling @ self._validate(params)).tolist())
+
+    def _validate(self, params: Params) -> NDArray[np.float64]:
+        """Dice of each validation case. The last model's are kept, because its replicates are asked for next."""
+        if self._validated is None or self._validated[0] is not params:
+            self._validated = (params, self.learner.dice(params, self._validation).mean(axis=1))
+        return self._validated[1]
+
+    @cached_property
+    def _resampling(self) -> NDArray[np.float64]:
+        """How often each case is in each bootstrap sample, as a fraction of the sample."""
+        n = len(self._validation)
+        rng = np.random.default_rng(round_seed(0, self.name, 0))
+        fractions: NDArray[np.float64] = rng.multinomial(n, np.full(n, 1 / n), size=N_REPLICATES) / n
+        return fractions
 
     def evaluate(self, params: Params, without: Params | None) -> Evaluation:
         test = self.learner.dice(params, self._test).mean(axis=0)

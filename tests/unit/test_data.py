@@ -9,19 +9,7 @@ from PIL import Image
 from fedce.data import load_sites
 from fedce.data.splits import split
 from fedce.errors import DataError
-
-
-def write_site(root: Path, site: str, n: int = 8, size=(32, 32), mode="RGB", value=255) -> Path:
-    rng = np.random.default_rng(0)
-    for part in ("images", "masks"):
-        (root / site / part).mkdir(parents=True, exist_ok=True)
-    for i in range(n):
-        shape = (size[1], size[0], 3) if mode == "RGB" else (size[1], size[0])
-        Image.fromarray(rng.integers(0, 255, shape).astype(np.uint8)).save(root / site / "images" / f"{i}.png")
-        mask = np.zeros((size[1], size[0]), np.uint8)
-        mask[4:12, 4:12] = value
-        Image.fromarray(mask).save(root / site / "masks" / f"{i}.png")
-    return root / site
+from support import write_site
 
 
 @pytest.fixture

@@ -130,6 +130,9 @@ class Site(Protocol):
     def score(self, params: Params) -> float:
         """Mean Dice on the validation split."""
 
+    def score_replicates(self, params: Params) -> tuple[float, ...]:
+        """The same score on bootstrap samples of the validation cases, which are the same in every round."""
+
     def evaluate(self, params: Params, without: Params | None) -> Evaluation:
         """Validation and test Dice of a model, and of the model without this site."""
 

@@ -98,13 +98,16 @@ class FedCE:
 
     def local(self, site: Site, task: Task, memory: Memory | None) -> tuple[Reply, Memory]:
         err = cos = None
+        err_replicates: tuple[float, ...] = ()
         if (w_without_i := without_site(task, memory)) and memory and task.rho is not None:
             err = gamma_err(site, w_without_i)
+            err_replicates = tuple(1.0 - score for score in site.score_replicates(w_without_i))
             if memory.received:
                 cos = gamma_cos_at_site(memory.received, memory.params, task.params, task.rho)
         reply, memory = train(site, task, memory)
         received = task.params if self.estimate == "site" else None
-        return replace(reply, error_without=err, novelty=cos), replace(memory, received=received)
+        reply = replace(reply, error_without=err, error_replicates=err_replicates, novelty=cos)
+        return reply, replace(memory, received=received)
 
     def round(self, state: State, ask: Ask) -> State:
         replies = ask(state.tasks())

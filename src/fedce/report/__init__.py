@@ -66,6 +66,8 @@ def summary(results: dict[str, Any]) -> list[str]:
         sentences.append(
             f"{first} contributed most: {100 * shares[first]:.1f} % where an equal share is {100 / n_sites:.1f} %."
         )
+    if results["intervals"]:
+        sentences += results["intervals"]["sentences"]
     served = f"{worst} is served worst, with a Dice of {dice[worst]:.3f}"
     badly = dice[worst] < mean - 2 * std or dice[worst] < 0.75 * mean
     sentences.append(f"{served}, well below the others." if badly else f"{served}, which is not far from the others.")
@@ -73,6 +75,13 @@ def summary(results: dict[str, Any]) -> list[str]:
     plural = "s" if len(alarms) > 1 else ""
     sentences.append(f"{len(alarms)} alarm{plural}: {'; '.join(alarms[:3])}." if alarms else "No alarm was raised.")
     return sentences
+
+
+def _interval(results: dict[str, Any], site: str) -> str:
+    found = results["intervals"]
+    if not found or site not in found["low"]:
+        return ""
+    return f"{100 * found['low'][site]:.1f} to {100 * found['high'][site]:.1f} %"
 
 
 def _site_rows(results: dict[str, Any]) -> list[dict[str, Any]]:
@@ -85,6 +94,7 @@ def _site_rows(results: dict[str, Any]) -> list[dict[str, Any]]:
             "by_class": results["dice_by_class"][site],
             "without": results["dice_without"][site],
             "share": share,
+            "interval": _interval(results, site),
             "flags": results["flags"].get(site, []),
         }
         for site, share in results["contributions"].items()

@@ -1,0 +1,85 @@
+"""Intervals for the contributions of a run, from its ledger."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedce.algorithms.base import Account, Algorithm, Terms, normalise
+from fedce.algorithms.fedce import FedCE
+from fedce.algorithms.reconstruction import Reconstruction
+from fedce.valuation.intervals import Intervals, Replay, intervals
+
+Rounds = Sequence[Mapping[str, Any]]
+MIN_ROUNDS = 10
+"""With fewer there is nothing to draw from."""
+
+
+def contribution_intervals(algorithm: Algorithm, rounds: Rounds, seed: int) -> Intervals | None:
+    """95 % intervals of the shares, or None if there are too few rounds, or nothing is exchanged."""
+    if isinstance(algorithm, Reconstruction):
+        algorithm = algorithm.inner
+    if len(rounds) < MIN_ROUNDS or not algorithm.exchanges:
+        return None
+    sites = sorted({site for entry in rounds for site in entry["sites"]})
+    if isinstance(algorithm, FedCE):
+        measured = [entry for entry in rounds if any(facts["cos"] is not None for facts in entry["sites"].values())]
+        n_replicates = min(
+            (len(facts["err_replicates"]) for entry in measured for facts in entry["sites"].values() if facts["err"]),
+            default=0,
+        )
+        replay = _replay_fedce(algorithm, measured, sites, n_replicates)
+        return intervals(len(measured), n_replicates, replay, np.random.default_rng(seed))
+    return intervals(len(rounds), 0, _replay_weights(rounds, sites), np.random.default_rng(seed))
+
+
+def _replay_fedce(algorithm: FedCE, rounds: Rounds, sites: Sequence[str], n_replicates: int) -> Replay:
+    """FedCE's own rule, over any rounds, with the errors as measured or on resampled validation cases."""
+    # What one round earns does not depend on the others, so it is worked out once for each replicate.
+    earned = [
+        [_accounts(algorithm.earn({}, _terms(entry, replicate)), sites) for entry in rounds]
+        for replicate in (*range(n_replicates), None)
+    ]
+    sums = np.array(earned)
+
+    def replay(chosen: Sequence[int], replicate: int | None) -> dict[str, float]:
+        total = sums[-1 if replicate is None else replicate][list(chosen)].sum(axis=0)
+        # A site that is in none of the rounds earns as in the whole run.
+        total = np.where(total[:, :1] > 0, total, sums[-1].sum(axis=0))
+        accounts = {site: Account(int(row[0]), *row[1:].tolist()) for site, row in zip(sites, total, strict=True)}
+        return algorithm.weights(accounts, dict.fromkeys(sites, 0))
+
+    return replay
+
+
+def _terms(entry: Mapping[str, Any], replicate: int | None) -> dict[str, Terms]:
+    def error(facts: Mapping[str, Any]) -> float | None:
+        value: float | None = facts["err"]
+        return value if value is None or replicate is None else facts["err_replicates"][replicate]
+
+    return {site: Terms(facts["cos"], error(facts)) for site, facts in entry["sites"].items()}
+
+
+def _accounts(accounts: Mapping[str, Account], sites: Sequence[str]) -> NDArray[np.float64]:
+    rows = [accounts.get(site, Account()) for site in sites]
+    return np.array([[row.rounds, row.value, row.cos, row.err] for row in rows])
+
+
+def _replay_weights(rounds: Rounds, sites: Sequence[str]) -> Replay:
+    """Other methods: the mean weight over any rounds, relative to an equal share."""
+    weights = np.array(
+        [
+            [len(entry["sites"]) * entry["sites"].get(site, {}).get("weight", np.nan) for site in sites]
+            for entry in rounds
+        ]
+    )
+
+    def replay(chosen: Sequence[int], replicate: int | None) -> dict[str, float]:
+        drawn = weights[list(chosen)]
+        there = ~np.isnan(drawn)
+        mean = np.where(there, drawn, 0.0).sum(axis=0) / np.maximum(there.sum(axis=0), 1)
+        mean = np.where(there.any(axis=0), mean, np.nanmean(weights, axis=0))
+        return normalise(dict(zip(sites, mean.tolist(), strict=True)))
+
+    return replay

@@ -1,0 +1,188 @@
+"""Ground truth and comparisons: each training once, resumable, the same tables whatever happened in between."""
+
+import csv
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from fedce.compare import Row, to_latex
+from fedce.config import parse
+from fedce.jobs import Store
+from fedce.value import trainings, value
+from support import write_site
+
+TINY = {"rounds": 2, "data": {"scale": "tiny", "size": 32}, "model": {"channels": [4, 8]}}
+SITES = [f"site{i}" for i in range(1, 7)]
+
+
+def config(**changes):
+    return parse({**TINY, **changes})
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory) -> Store:
+    return Store(tmp_path_factory.mktemp("store"))
+
+
+def folders(store: Store) -> set[str]:
+    return {path.name for path in store.folder.iterdir()}
+
+
+def test_leave_one_out_is_the_drop_without_each_site(store: Store):
+    found = value(config(), "loo", store)
+    whole = found.utilities["+".join(SITES)]
+    for site in SITES:
+        without = found.utilities["+".join(other for other in SITES if other != site)]
+        assert found.values[site] == pytest.approx(whole - without)
+    assert sum(found.shares.values()) == pytest.approx(1)
+    assert len(folders(store)) == found.n_trained == 7
+
+
+def test_what_is_kept_is_not_trained_again(store: Store):
+    value(config(), "loo", store)
+    before = {path: path.stat().st_mtime_ns for path in store.folder.rglob("results.json")}
+    value(config(), "loo", store)
+    assert before == {path: path.stat().st_mtime_ns for path in store.folder.rglob("results.json")}
+
+
+def test_other_settings_data_or_seeds_are_other_trainings(store: Store):
+    paths = {
+        store.path(config(**changes))
+        for changes in ({}, {"seed": 1}, {"rounds": 3}, {"leave_out": ["site1"]}, {"train": {"lr": 0.01}})
+    }
+    assert len(paths) == 5
+    assert store.path(config(engine={"workers": 7})) == store.path(config())
+
+
+def test_a_coalition_of_one_or_none_has_a_value_too(store: Store):
+    alone, nobody = store.run([config(leave_out=SITES[1:]), config(leave_out=SITES)])
+    assert alone.contributions == {**dict.fromkeys(SITES, 0.0), "site1": 1.0}
+    assert len(nobody.dice) == 6
+
+
+def test_reconstruction_adds_up_to_the_gain(store: Store):
+    found = value(config(), "reconstruction", store)
+    assert set(found.values) == set(SITES)
+    assert found.n_trained == 1
+
+
+def test_shapley_needs_all_coalitions_and_refuses_too_many():
+    assert len(trainings(config(), "shapley", SITES)) == 64
+    with pytest.raises(ValueError, match="2\\^12 trainings"):
+        trainings(config(), "shapley", [str(i) for i in range(12)])
+    with pytest.raises(ValueError, match="already leaves out site1"):
+        trainings(config(leave_out=["site1"]), "loo", SITES)
+
+
+def test_exact_shapley_of_two_sites_by_retraining(tmp_path: Path, store: Store):
+    for name in ("north", "south"):
+        write_site(tmp_path / "data", name)
+    two = parse({"rounds": 1, "data": {"source": str(tmp_path / "data")}, "model": {"channels": [4, 8]}})
+    found = value(two, "shapley", store)
+    u = found.utilities
+    expected = 0.5 * (u["north"] - u[""]) + 0.5 * (u["north+south"] - u["south"])
+    assert found.values["north"] == pytest.approx(expected)
+
+
+COMPARE = (
+    *("compare", "--algorithms", "standalone,fedavg,fedce", "--seeds", "0,1", "--scale", "tiny", "--rounds", "2"),
+    *("--set", "data.size=32", "--set", "model.channels=[4,8]"),
+)
+
+
+def test_compare_writes_one_table_four_ways(tmp_path: Path, fedce):
+    run = fedce(*COMPARE, "--truth", "loo", "--store", tmp_path / "store", "--out", tmp_path / "out")
+    assert run.exit_code == 0, run.output
+    rows = list(csv.reader((tmp_path / "out" / "compare.csv").read_text().splitlines()))
+    assert [row[0] for row in rows] == ["algorithm", "standalone", "fedavg", "fedce"]
+    assert rows[1][rows[0].index("MB")] == "0", "Standalone exchanges nothing"
+    content = json.loads((tmp_path / "out" / "compare.json").read_text())
+    assert sum(content["truth"].values()) == pytest.approx(1)
+    assert content["rows"][2]["truth_pearson"] is not None
+    assert content["rows"][1]["gain"].keys() == set(SITES)
+    assert (tmp_path / "out" / "compare.md").read_text().startswith("| algorithm |")
+    assert "\\toprule" in (tmp_path / "out" / "compare.tex").read_text()
+    # 3 x 2 trainings, and 6 more for each seed's leave-one-out; FedCE with everybody serves both.
+    assert len(list((tmp_path / "store").iterdir())) == 6 + 12
+
+
+def test_a_killed_comparison_ends_with_the_same_table(tmp_path: Path, fedce):
+    whole = fedce(*COMPARE, "--store", tmp_path / "whole", "--out", tmp_path / "a")
+    assert whole.exit_code == 0, whole.output
+    arguments = [*COMPARE, "--store", str(tmp_path / "store"), "--out", str(tmp_path / "b")]
+    process = subprocess.Popen([sys.executable, "-m", "fedce", *arguments], stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 90
+    while not list((tmp_path / "store").glob("*/ledger.jsonl")):
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (tmp_path / "b").exists()
+    assert fedce(*arguments).exit_code == 0
+
+    def content(folder):
+        rows = json.loads((folder / "compare.json").read_text())["rows"]
+        return [{key: row[key] for key in ("algorithm", "dice", "dice_std", "contributions", "gain")} for row in rows]
+
+    assert content(tmp_path / "a") == content(tmp_path / "b")
+
+
+def test_value_on_the_command_line(tmp_path: Path, fedce):
+    out = tmp_path / "run"
+    settings = ("--set", "data.size=32", "--set", "model.channels=[4,8]")
+    assert fedce("run", "--scale", "tiny", "--rounds", 2, "--workers", 1, "--out", out, *settings).exit_code == 0
+    run = fedce("value", out, "--store", tmp_path / "store")
+    assert run.exit_code == 0, run.output
+    assert "7 trainings" in run.stderr
+    assert json.loads((out / "value-loo.json").read_text())["method"] == "loo"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (("value", "RUN", "--method", "shaply"), "unknown method 'shaply', did you mean 'shapley'?"),
+        (("value", "nowhere"), "can't read the experiment file nowhere"),
+        (("compare", "--algorithms", "fedce,fedvag"), "unknown algorithm 'fedvag', did you mean 'fedavg'?"),
+        (("compare", "--algorithms", "fedce", "--seeds", "a"), "--seeds: expected whole numbers"),
+    ],
+)
+def test_bad_input(tiny_run: Path, tmp_path: Path, fedce, arguments, line):
+    named = [tiny_run if argument == "RUN" else argument for argument in arguments]
+    refused = fedce(*named, "--store", tmp_path / "store", "--out", tmp_path / "out")
+    assert refused.exit_code == 2
+    assert line in refused.stderr.splitlines()[-1]
+    assert not (tmp_path / "out").exists()
+
+
+def test_latex_escapes_names():
+    values = dict.fromkeys(("my_site",), 0.5)
+    row = Row(
+        *(
+            "fed_x",
+            values,
+            values,
+            values,
+            0.5,
+            0.1,
+            0.4,
+            1.0,
+            0.0,
+            values,
+            None,
+            None,
+            {},
+            None,
+            None,
+            None,
+            None,
+            None,
+        ),
+        *(1.0, 2.0),
+    )
+    assert r"my\_site" in to_latex([row])

@@ -1,0 +1,88 @@
+"""Intervals of a run's contributions, replayed from its ledger."""
+
+import numpy as np
+import pytest
+
+from fedce.algorithms import FedAvg, FedCE, Standalone, Uniform
+from fedce.uncertainty import MIN_ROUNDS, _replay_fedce, contribution_intervals
+
+SITES = ("a", "b", "c")
+
+
+def ledger(n_rounds, noise=0.0, err=(0.2, 0.3, 0.5), seed=0):
+    """Rounds whose errors scatter about given ones; what FedCE makes of them is worked out by FedCE itself."""
+    rng = np.random.default_rng(seed)
+    rounds = []
+    for k in range(n_rounds):
+        errors = np.clip(np.array(err) + noise * rng.normal(size=3), 0.01, 0.99)
+        sites = {
+            site: {
+                "cos": 0.5,
+                "err": float(errors[i]) if k else None,
+                "err_replicates": [float(errors[i])] * 4 if k else [],
+                "weight": 1 / 3,
+            }
+            for i, site in enumerate(SITES)
+        }
+        rounds.append({"round": k, "sites": sites})
+    return rounds
+
+
+def shares_of(algorithm, rounds):
+    return _replay_fedce(algorithm, rounds, SITES, 0)(range(len(rounds)), None)
+
+
+@pytest.mark.parametrize("algorithm", [FedCE(), FedCE(combine="sum"), FedCE(preset="nvflare")])
+def test_a_replay_of_all_rounds_gives_the_shares(algorithm):
+    from fedce.algorithms.base import Terms
+
+    rounds = ledger(30, noise=0.05)
+    accounts = {}
+    for entry in rounds:
+        terms = {site: Terms(facts["cos"], facts["err"]) for site, facts in entry["sites"].items()}
+        accounts = algorithm.earn(accounts, terms)
+    expected = algorithm.weights(accounts, dict.fromkeys(SITES, 0))
+    assert shares_of(algorithm, rounds) == pytest.approx(expected)
+
+
+def test_noisier_rounds_give_wider_intervals():
+    def width(noise):
+        found = contribution_intervals(FedCE(), ledger(60, noise), 0)
+        return sum(found.high[site] - found.low[site] for site in SITES)
+
+    assert width(0.0) < width(0.02) < width(0.1)
+
+
+def test_replicates_of_the_cases_widen_the_intervals():
+    plain, resampled = ledger(40), ledger(40)
+    for entry in resampled[1:]:
+        for site in SITES:
+            entry["sites"][site]["err_replicates"] = [entry["sites"][site]["err"] + d for d in (-0.1, 0.0, 0.0, 0.1)]
+    narrow, wide = (contribution_intervals(FedCE(), rounds, 0) for rounds in (plain, resampled))
+    assert wide.high["c"] - wide.low["c"] > narrow.high["c"] - narrow.low["c"]
+
+
+def test_the_interval_holds_the_share():
+    rounds = ledger(50, noise=0.05)
+    found = contribution_intervals(FedCE(), rounds, 0)
+    for site, share in shares_of(FedCE(), rounds).items():
+        assert found.low[site] <= share <= found.high[site]
+
+
+def test_fixed_weights_have_no_width():
+    found = contribution_intervals(FedAvg(), ledger(20), 0)
+    assert found.low == pytest.approx(found.high)
+
+
+def test_too_few_rounds_or_no_exchange_have_none():
+    assert contribution_intervals(FedCE(), ledger(MIN_ROUNDS - 1), 0) is None
+    assert contribution_intervals(Standalone(), ledger(50), 0) is None
+    assert contribution_intervals(Uniform(), ledger(MIN_ROUNDS), 0) is not None
+
+
+def test_an_absent_site_keeps_an_interval():
+    rounds = ledger(40, noise=0.05)
+    for entry in rounds[5:]:
+        del entry["sites"]["c"]
+    found = contribution_intervals(FedCE(), rounds, 0)
+    assert set(found.low) == set(SITES)
