@@ -199,7 +199,7 @@ def results_table(results: Mapping[str, Any]) -> Table:
     """One row a site: what it has, what the model does for it, what it contributed."""
     title = f"{results['algorithm']} on {Path(results['data']).name}, {results['rounds']} rounds"
     table = Table(title=Text(title), title_justify="left")
-    for name, justify in (("site", "left"), ("images", "right"), ("Dice", "right"), ("Dice without it", "right")):
+    for name, justify in (("site", "left"), ("images", "right"), ("Dice", "right"), ("Dice without", "right")):
         table.add_column(name, justify=justify)  # type: ignore[arg-type]
     table.add_column("contribution", no_wrap=True)
     table.add_column("flags")

@@ -1,6 +1,5 @@
 """AFL (Mohri et al., 2019): the weights climb towards the sites with the highest loss (minimax)."""
 
-from dataclasses import replace
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -9,17 +8,14 @@ from pydantic import Field
 
 from fedce.algorithms.base import (
     Ask,
-    Memory,
-    Site,
     State,
     aggregate,
     evaluate_global,
     hyperparameters,
     remember,
     reputations,
-    train,
+    train_and_tell_loss,
 )
-from fedce.messages import Reply, Task
 
 
 def onto_simplex(values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -40,12 +36,8 @@ class AFL:
 
     personal: ClassVar[bool] = False
     exchanges: ClassVar[bool] = True
+    local = staticmethod(train_and_tell_loss)
     evaluate = staticmethod(evaluate_global)
-
-    def local(self, site: Site, task: Task, memory: Memory | None) -> tuple[Reply, Memory]:
-        loss_before = site.loss(task.params)
-        reply, memory = train(site, task, memory)
-        return replace(reply, loss_before=loss_before), memory
 
     def round(self, state: State, ask: Ask) -> State:
         replies = ask(state.tasks())

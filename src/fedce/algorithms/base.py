@@ -176,6 +176,13 @@ def train(
     return reply, Memory(task.round_no, trained.params, moments=trained.moments)
 
 
+def train_and_tell_loss(site: Site, task: Task, memory: Memory | None) -> tuple[Reply, Memory]:
+    """`train`, for methods that weigh by the training loss of the received model."""
+    loss_before = site.loss(task.params)
+    reply, memory = train(site, task, memory)
+    return replace(reply, loss_before=loss_before), memory
+
+
 def without_site(task: Task, memory: Memory | None) -> Params | None:
     """The received model without this site's part in it, or None if the site has no part in it.
 

@@ -117,7 +117,7 @@ class FedCE:
         accounts = self.earn(state.accounts, terms)
         rho = self.weights(accounts, n_train) if self.estimate == "server" else rho_prev
         shares = self.weights(accounts, dict.fromkeys(accounts, 0)) if accounts else rho
-        return aggregate(state, replies, rho, accounts, shares, terms)
+        return aggregate(state, replies, rho, accounts, shares, terms)  # Eq. 6
 
     def measure(self, state: State, replies: list[Reply], rho_prev: Mapping[str, float]) -> dict[str, Terms]:
         """This round's raw terms, Eqs. 2 and 3."""

@@ -10,8 +10,6 @@ from pydantic import Field
 
 from fedce.algorithms.base import (
     Ask,
-    Memory,
-    Site,
     State,
     aggregate,
     evaluate_global,
@@ -19,9 +17,9 @@ from fedce.algorithms.base import (
     mean_weights,
     models_of,
     normalise,
-    train,
+    train_and_tell_loss,
 )
-from fedce.messages import Reply, Task
+from fedce.messages import Reply
 from fedce.params import gram, splice, weighted_sum
 
 # A loss of exactly zero would give a site no weight for good, and 0^(q-1) is not finite.
@@ -48,12 +46,8 @@ class QFedAvg:
 
     personal: ClassVar[bool] = False
     exchanges: ClassVar[bool] = True
+    local = staticmethod(train_and_tell_loss)
     evaluate = staticmethod(evaluate_global)
-
-    def local(self, site: Site, task: Task, memory: Memory | None) -> tuple[Reply, Memory]:
-        loss_before = site.loss(task.params)
-        reply, memory = train(site, task, memory)
-        return replace(reply, loss_before=loss_before), memory
 
     def round(self, state: State, ask: Ask) -> State:
         replies = ask(state.tasks())
