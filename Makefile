@@ -28,6 +28,7 @@ check: .venv/installed-dev
 bench: .venv/installed-dev
 	$(BIN)/python benchmarks/overhead.py
 	$(BIN)/python benchmarks/server_step.py
+	$(BIN)/python benchmarks/fedci.py
 
 # Stamps, so that a second make does not install again; a changed constraint or dependency does.
 .venv/bin/python:

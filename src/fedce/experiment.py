@@ -324,7 +324,7 @@ def _ledger_entry(done: Round) -> dict[str, Any]:
             "share": state.shares.get(site, 0.0),
             "score": reply.score,
             "loss": reply.loss,
-            **({"score_local": reply.score_local, "similarity": done.similarity[site]} if done.similarity else {}),
+            **_detector_facts(done, reply),
             **asdict(state.terms.get(site, Terms())),
             # Rounded, because an interval needs no more; the terms themselves are kept to the last bit.
             "err_replicates": [round(error, 5) for error in reply.error_replicates],
@@ -340,9 +340,21 @@ def _ledger_entry(done: Round) -> dict[str, Any]:
         "seconds": round(done.seconds, 3),
         "mean_score": done.mean_score,
         "n_models": done.n_models,
+        **({"sketch": done.sketches[""]} if done.sketches else {}),
         "sites": sites,
         "rejected": dict(done.rejected),
         "notes": list(state.notes),
+    }
+
+
+def _detector_facts(done: Round, reply: Reply) -> dict[str, Any]:
+    """What the free-rider detector needs of a site; nothing if it is off."""
+    if reply.site not in done.similarity:
+        return {}
+    return {
+        "score_local": reply.score_local,
+        "similarity": done.similarity[reply.site],
+        "sketch": done.sketches[reply.site],
     }
 
 
@@ -404,7 +416,7 @@ def _results(
     rounds = run_folder.rounds()
     validation = {site: evaluation.validation_dice for site, evaluation in evaluations.items()}
     scores = freerider.history(rounds, validation, config.freerider.score) if config.freerider.detect else {}
-    flagged = freerider.flagged_from(scores)
+    alarms = freerider.alarms(rounds, participants.layout.n_trainable) if config.freerider.detect else []
     return {
         "algorithm": config.algorithm.name,
         "data": config.data.source,
@@ -420,8 +432,11 @@ def _results(
         "fairness": fairness(list(dice.values())).as_dict(),
         "images": {data.name: len(data.images) for data in participants.sites},
         "train_images": {data.name: len(data.split.train) for data in participants.sites},
-        "freerider": {site: {"scores": values, "flagged_from": flagged.get(site)} for site, values in scores.items()},
-        "flags": _flags(rounds, flagged),
+        "freerider": {
+            site: {"scores": values, "alarms": [asdict(alarm) for alarm in alarms if alarm.site == site]}
+            for site, values in scores.items()
+        },
+        "flags": _flags(rounds, alarms),
         "n_parameters": participants.layout.n_trainable,
         "seconds": round(sum(entry["seconds"] for entry in rounds), 2),
         "megabytes": sum(entry["n_models"] for entry in rounds) * 4 * participants.layout.size / 1e6,
@@ -448,7 +463,7 @@ def _model_digest(participants: Participants, state: State, replies: Mapping[str
     return sha256(own.encode()).hexdigest()
 
 
-def _flags(rounds: Sequence[Mapping[str, Any]], flagged: Mapping[str, int]) -> dict[str, list[str]]:
+def _flags(rounds: Sequence[Mapping[str, Any]], alarms: Sequence[freerider.Alarm]) -> dict[str, list[str]]:
     """What a reader should look at, by site: each thing once, with the rounds that it was seen in."""
     seen: dict[tuple[str, str], list[int]] = {}
     for entry in rounds:
@@ -461,6 +476,6 @@ def _flags(rounds: Sequence[Mapping[str, Any]], flagged: Mapping[str, int]) -> d
     for (site, flag), where in seen.items():
         times = f"round {where[0] + 1}" if len(where) == 1 else f"{len(where)} rounds from {where[0] + 1} on"
         flags.setdefault(site, []).append(f"{flag} in {times}")
-    for site, round_no in flagged.items():
-        flags.setdefault(site, []).append(f"free-rider score stands out from round {round_no + 1} on")
+    for alarm in alarms:
+        flags.setdefault(alarm.site, []).append(f"{alarm.what} since round {alarm.round_no + 1}")
     return flags

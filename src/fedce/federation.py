@@ -13,7 +13,7 @@ from fedce.algorithms.base import Account, Algorithm, State, Terms
 from fedce.errors import ReplyError, RunError
 from fedce.files import read_tensors, write_tensors
 from fedce.messages import Reply, Task
-from fedce.params import Layout, Params, Vector, inner_products
+from fedce.params import Layout, Params, Vector, inner_products, sketch
 
 MAX_REPLICATES = 100
 
@@ -39,6 +39,8 @@ class Round:
     flags: Mapping[str, tuple[str, ...]]
     similarity: Mapping[str, float]
     """Cosine of each site's update with the others' together, if the free-rider detector is on."""
+    sketches: Mapping[str, list[float]]
+    """Sketches of the sites' updates, and under "" of the model that they started from, if the detector is on."""
     n_models: int
     """Models that were carried to the sites and back."""
     seconds: float
@@ -161,6 +163,7 @@ def rounds(
     while state.round_no < n_rounds:
         start = perf_counter()
         checked = _CheckedAsk(engine, min_sites, algorithm.exchanges, persist(state.round_no), detect)
+        before = {"": sketch(state.params.trainable)} if detect else {}
         round_no, state = state.round_no, algorithm.round(state, checked.ask)
         similarity = similarity_to_others(checked.updates, state.rho)
         yield Round(
@@ -170,6 +173,7 @@ def rounds(
             rejected=checked.rejected,
             flags=checked.flags,
             similarity=similarity,
+            sketches={site: sketch(update) for site, update in checked.updates.items()} | before,
             n_models=checked.n_models,
             seconds=perf_counter() - start,
         )

@@ -1,12 +1,13 @@
 """Free riders: impostors to plant, and the score that finds them (D13)."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from itertools import zip_longest
-from statistics import median
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise, zip_longest
+from math import sqrt
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedce.algorithms.base import Moments, Pull, Site, Trained
 from fedce.data import SiteData
@@ -15,9 +16,8 @@ from fedce.params import Params
 from fedce.site import round_seed
 
 Rounds = Sequence[Mapping[str, Any]]
-FACTOR = 5.0
-SMALLEST_SCORE = 0.01
-"""A site whose own model is no better than the common one rides on nobody."""
+ROUNDS_TO_BE_SURE = 3
+SAME_DIRECTION = 0.99999
 NOISE = 1e-3
 """Standard deviation of a noise update; about what a small network's weights move in a round."""
 
@@ -115,18 +115,99 @@ def history(rounds: Rounds, last_scores: Mapping[str, float], how: str) -> dict[
     return result
 
 
-def flagged_from(scores: Mapping[str, Sequence[float | None]], factor: float = FACTOR) -> dict[str, int]:
-    """The round from which on a site's score stands out to the end: above `factor` times the others' median."""
-    n_rounds = max((len(values) for values in scores.values()), default=0)
-    first: dict[str, int] = {}
-    candidates = set(scores)
-    for round_no in reversed(range(n_rounds)):
-        now = {site: value for site, values in scores.items() if (value := values[round_no]) is not None}
-        candidates = {site for site in candidates if stands_out(site, now, factor)}
-        first |= dict.fromkeys(candidates, round_no)
-    return first
+@dataclass(frozen=True)
+class Alarm:
+    """Something that an honest site does not do."""
+
+    site: str
+    round_no: int
+    """The first round in which it was certain."""
+    kind: str
+    what: str
 
 
-def stands_out(site: str, scores: Mapping[str, float], factor: float) -> bool:
-    others = [value for other, value in scores.items() if other != site]
-    return site in scores and len(others) >= 2 and scores[site] > max(factor * median(others), SMALLEST_SCORE)
+def alarms(rounds: Rounds, n_trainable: int) -> list[Alarm]:
+    """Tests whose outcome for an honest site is known, so that they raise no alarm on one that is merely rare.
+
+    The score above is high for a free rider, but also for an honest site whose images nobody else has: it can't tell
+    them apart, and raises no alarm by itself.
+    """
+    found = []
+    for site in sorted({site for entry in rounds for site in entry["sites"]}):
+        mine = [(entry, entry["sites"][site]) for entry in rounds if site in entry["sites"]]
+        for kind, (test, what) in TESTS.items():
+            if (round_no := test(mine, n_trainable)) is not None:
+                found.append(Alarm(site, round_no, kind, what))
+    return found
+
+
+Mine = Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]
+"""A site's rounds: the whole entry, and the site's facts in it."""
+
+
+def _repeats_one_case(mine: Mine, n_trainable: int) -> int | None:
+    """Bootstrap samples of several cases all give one error only if the cases are one and the same."""
+    streak = 0
+    for entry, facts in mine:
+        replicates = facts["err_replicates"]
+        if not replicates:
+            continue
+        # An error of 0 or 1 may be common to different cases, for example before anything is learnt.
+        same = max(replicates) - min(replicates) < 1e-6 and 0.001 < replicates[0] < 0.999
+        streak = streak + 1 if same else 0
+        if streak == ROUNDS_TO_BE_SURE:
+            return int(entry["round"])
+    return None
+
+
+def _sends_nothing(mine: Mine, n_trainable: int) -> int | None:
+    return next((int(entry["round"]) for entry, facts in mine if "zero update" in facts["flags"]), None)
+
+
+def _sends_an_old_update(mine: Mine, n_trainable: int) -> int | None:
+    """Training never gives the same direction twice to five digits."""
+    earlier: list[NDArray[np.float64]] = []
+    for entry, facts in mine:
+        now = _direction(facts["sketch"])
+        if now is None:
+            continue
+        if any(float(now @ other) > SAME_DIRECTION for other in earlier):
+            return int(entry["round"])
+        earlier.append(now)
+    return None
+
+
+def _sends_the_last_model(mine: Mine, n_trainable: int) -> int | None:
+    """Its update undoes what everybody's last round did: it points from this model back to the one before."""
+    for (before, _), (entry, facts) in pairwise(mine):
+        now = _direction(facts["sketch"])
+        back = _direction((np.array(before["sketch"]) - np.array(entry["sketch"])).tolist())
+        if now is not None and back is not None and float(now @ back) > SAME_DIRECTION:
+            return int(entry["round"])
+    return None
+
+
+def _sends_noise(mine: Mine, n_trainable: int) -> int | None:
+    """Noise is at right angles to everything, to within 1 / sqrt(d); trained updates are not, round after round."""
+    streak = 0
+    for entry, facts in mine:
+        right_angle = abs(facts["similarity"]) < 3 / sqrt(n_trainable) and "zero update" not in facts["flags"]
+        streak = streak + 1 if right_angle else 0
+        if streak == ROUNDS_TO_BE_SURE:
+            return int(entry["round"])
+    return None
+
+
+def _direction(sketched: Sequence[float]) -> NDArray[np.float64] | None:
+    vector = np.array(sketched)
+    length = float(np.linalg.norm(vector))
+    return vector / length if length > 0 else None
+
+
+TESTS: Mapping[str, tuple[Callable[[Mine, int], int | None], str]] = {
+    "repeat": (_repeats_one_case, "its validation cases are all the same"),
+    "zero": (_sends_nothing, "sends the model back as it came"),
+    "replay": (_sends_an_old_update, "sends an old update again"),
+    "echo": (_sends_the_last_model, "sends back the global model of the round before"),
+    "noise": (_sends_noise, "its updates are noise"),
+}

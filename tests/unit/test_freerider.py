@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedce.data import load_sites
-from fedce.freerider import FACTOR, Impostor, flagged_from, history, score, with_one_image
+from fedce.freerider import Impostor, alarms, history, score, with_one_image
 from support import FakeSite, params
 
 
@@ -39,12 +39,38 @@ def test_rounds_without_the_site_have_no_score():
     assert history(rounds, {"a": 0.3}, "default")["a"] == [None, None, pytest.approx(0.2)]
 
 
-def test_a_site_is_flagged_from_where_it_stands_out_to_the_end():
-    high, low = 10 * FACTOR * 0.01, 0.01
-    scores = {"a": [high, low, high, high], "b": [low] * 4, "c": [low] * 4}
-    assert flagged_from(scores) == {"a": 2}
-    assert flagged_from({site: values[:2] for site, values in scores.items()}) == {}
-    assert flagged_from({}) == {}
+def facts(sketch=(1.0, 0.0), replicates=(0.3, 0.4), similarity=0.5, flags=()):
+    return {"sketch": list(sketch), "err_replicates": list(replicates), "similarity": similarity, "flags": list(flags)}
+
+
+def ledger(*rounds, start=None):
+    """Rounds of one site; the global model moves by one step along the first axis in each."""
+    return [
+        {"round": k, "sketch": start[k] if start else [float(k), 0.0], "sites": {"x": found}}
+        for k, found in enumerate(rounds)
+    ]
+
+
+def kinds(rounds):
+    return {alarm.kind: alarm.round_no for alarm in alarms(rounds, 10_000)}
+
+
+def turning(n, **changes):
+    """Honest updates: each points elsewhere."""
+    return [facts((np.cos(0.3 * k), np.sin(0.3 * k)), **changes) for k in range(n)]
+
+
+def test_an_honest_site_raises_no_alarm():
+    assert kinds(ledger(*turning(20))) == {}
+
+
+def test_each_alarm_comes_in_the_round_that_proves_it():
+    assert kinds(ledger(*turning(5, replicates=(0.3, 0.3, 0.3)))) == {"repeat": 2}
+    assert kinds(ledger(*turning(5, replicates=(1.0, 1.0)))) == {}
+    assert kinds(ledger(*turning(3), *turning(1, flags=["zero update"]))) == {"zero": 3, "replay": 3}
+    assert kinds(ledger(*turning(4), facts((np.cos(0.3), np.sin(0.3))))) == {"replay": 4}
+    assert kinds(ledger(*turning(3), facts((-1.0, 0.0)))) == {"echo": 3}
+    assert kinds(ledger(*turning(2), *turning(9, similarity=0.001)[2:])) == {"noise": 4}
 
 
 def train(kind, rounds=3):
@@ -74,25 +100,22 @@ def test_one_image_repeated():
     assert cheat.split.test is data.split.test
 
 
-def test_a_planted_free_rider_is_scored_in_a_run(tmp_path, fedce):
-    out = tmp_path / "run"
-    plant = "freerider.plant={site6='repeat'}"
-    run = fedce(
-        *(
-            "run",
-            "--scale",
-            "tiny",
-            "--rounds",
-            25,
-            "--out",
-            out,
-            "--set",
-            "freerider.detect=true",
-            "--set",
-            plant,
-            "--json",
-        )
-    )
+@pytest.mark.parametrize("kind", ["repeat", "zero", "noise", "replay", "echo"])
+def test_a_planted_free_rider_is_found_and_nobody_else(tmp_path, fedce, kind):  # D13
+    plant = f"freerider.plant={{site6='{kind}'}}"
+    settings = ("--set", "freerider.detect=true", "--set", plant)
+    run = fedce("run", "--scale", "tiny", "--rounds", 12, "--out", tmp_path / "run", *settings, "--json")
     assert run.exit_code == 0, run.output
+    found = {
+        site: {alarm["kind"] for alarm in facts["alarms"]}
+        for site, facts in json.loads(run.stdout)["freerider"].items()
+    }
+    assert kind in found.pop("site6")
+    assert not any(found.values())
+
+
+def test_the_repeated_image_has_the_highest_score(tmp_path, fedce):  # D13
+    settings = ("--set", "freerider.detect=true", "--set", "freerider.plant={site6='repeat'}")
+    run = fedce("run", "--scale", "tiny", "--rounds", 25, "--out", tmp_path / "run", *settings, "--json")
     scores = {site: facts["scores"][-1] for site, facts in json.loads(run.stdout)["freerider"].items()}
     assert max(scores, key=scores.get) == "site6"
