@@ -14,7 +14,7 @@ from fedce.experiment import Result
 from fedce.fairness import against_standalone, fairness, sample_std
 from fedce.files import write_bytes
 from fedce.jobs import Progress, Store
-from fedce.valuation.agreement import agreement
+from fedce.valuation.agreement import agreement, rank_stability
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,8 @@ class Row:
     truth_euclid: float | None
     truth_cosine: float | None
     """Contributions against the truth (Table 3)."""
+    rank_tau: float | None
+    """Kendall's tau between two seeds' orders of the contributions, averaged over all pairs; None for one seed."""
     seconds: float
     megabytes: float
     """Models carried over the network in a whole run."""
@@ -108,9 +110,15 @@ def _row(name: str, runs: Sequence[Result], alone: Mapping[str, float], truth: M
         truth_spearman=agrees.spearman if agrees else None,
         truth_euclid=agrees.euclid if agrees else None,
         truth_cosine=agrees.cosine if agrees else None,
+        rank_tau=_rank_tau(runs) if name != "standalone" else None,
         seconds=fmean(run.values["seconds"] for run in runs),
         megabytes=fmean(run.values["megabytes"] for run in runs),
     )
+
+
+def _rank_tau(runs: Sequence[Result]) -> float | None:
+    orders = [[run.contributions[site] for site in runs[0].contributions] for run in runs]
+    return rank_stability(orders).mean_tau if len(runs) > 1 else None
 
 
 def _mean_by_site(values: Sequence[Mapping[str, float]]) -> dict[str, float]:
@@ -121,7 +129,7 @@ def table(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     """Header and cells; Dice in per cent, as in the paper."""
     sites = list(rows[0].dice)
     header = ["algorithm", *sites, "Avg.", "Std.", "worst", "r Standalone", "d Standalone"]
-    header += ["r truth", "Spearman", "d truth", "cos truth", "seconds", "MB"]
+    header += ["r truth", "Spearman", "d truth", "cos truth", "tau seeds", "seconds", "MB"]
     return header, [
         [
             row.algorithm,
@@ -135,6 +143,7 @@ def table(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
             _cell(row.truth_spearman, 100),
             _cell(row.truth_euclid, 1, 3),
             _cell(row.truth_cosine, 1, 3),
+            _cell(row.rank_tau, 1, 2),
             f"{row.seconds:.0f}",
             f"{row.megabytes:.0f}",
         ]

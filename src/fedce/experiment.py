@@ -31,6 +31,7 @@ from fedce.record import RunFolder
 from fedce.report import write_report
 from fedce.site import Hospital
 from fedce.uncertainty import contribution_intervals
+from fedce.valuation.agreement import rank_stability
 from fedce.valuation.intervals import sentences
 
 
@@ -424,6 +425,7 @@ def _results(
         "seed": config.seed,
         "contributions": {data.name: state.shares.get(data.name, 0.0) for data in participants.sites},
         "intervals": _intervals(participants, rounds, state),
+        "order_settled_from": _order_settled_from(rounds),
         "reconstruction": dict(state.values),
         "dice": dice,
         "dice_by_class": {site: dict(evaluation.test_dice_by_class) for site, evaluation in evaluations.items()},
@@ -453,6 +455,13 @@ def _intervals(participants: Participants, rounds: Sequence[Mapping[str, Any]], 
     if found is None:
         return None
     return {"level": found.level, "low": found.low, "high": found.high, "sentences": sentences(found, state.shares)}
+
+
+def _order_settled_from(rounds: Sequence[Mapping[str, Any]]) -> int | None:
+    """The round (from 1) after which the order of the contributions never changed any more; None without rounds."""
+    sites = sorted({site for entry in rounds for site in entry["sites"]})
+    shares = [[entry["sites"].get(site, {}).get("share", 0.0) for site in sites] for entry in rounds]
+    return rank_stability(shares).settled_from + 1 if rounds and len(sites) > 1 else None
 
 
 def _model_digest(participants: Participants, state: State, replies: Mapping[str, Reply]) -> str:

@@ -67,6 +67,7 @@ def test_the_summary_tells_who_is_served_badly():
         "algorithm": "fedce",
         "flags": {"c": ["zero update in round 2"]},
         "intervals": None,
+        "order_settled_from": 3,
     }
     text = " ".join(summary(results))
     assert "a contributed most: 50.0 % where an equal share is 33.3 %" in text

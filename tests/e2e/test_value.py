@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -161,28 +162,9 @@ def test_bad_input(tiny_run: Path, tmp_path: Path, fedce, arguments, line):
 
 
 def test_latex_escapes_names():
-    values = dict.fromkeys(("my_site",), 0.5)
+    values = {"my_site": 0.5}
     row = Row(
-        *(
-            "fed_x",
-            values,
-            values,
-            values,
-            0.5,
-            0.1,
-            0.4,
-            1.0,
-            0.0,
-            values,
-            None,
-            None,
-            {},
-            None,
-            None,
-            None,
-            None,
-            None,
-        ),
-        *(1.0, 2.0),
+        **{field.name: values if "Mapping" in str(field.type) else 0.5 for field in fields(Row)} | {"algorithm": "x_y"}
     )
     assert r"my\_site" in to_latex([row])
+    assert r"x\_y" in to_latex([row])

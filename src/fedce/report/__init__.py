@@ -68,6 +68,8 @@ def summary(results: dict[str, Any]) -> list[str]:
         )
     if results["intervals"]:
         sentences += results["intervals"]["sentences"]
+    if results["algorithm"] != "standalone" and results["order_settled_from"]:
+        sentences.append(f"The order of the contributions has not changed since round {results['order_settled_from']}.")
     served = f"{worst} is served worst, with a Dice of {dice[worst]:.3f}"
     badly = dice[worst] < mean - 2 * std or dice[worst] < 0.75 * mean
     sentences.append(f"{served}, well below the others." if badly else f"{served}, which is not far from the others.")
