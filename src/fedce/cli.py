@@ -30,6 +30,9 @@ def one_line_errors(command: Callable[P, None]) -> Callable[P, None]:
             _fail(" ".join(str(error).split()))
         except OSError as error:
             _fail(f"{error.filename or 'a file'}: {error.strerror or error}")
+        except KeyboardInterrupt:
+            click.echo("\nfedce: stopped; the same command goes on where it was", err=True)
+            sys.exit(130)
 
     return wrapped
 
@@ -185,7 +188,11 @@ def predict(run_folder: Path, images: tuple[Path, ...], out: Path, site: str | N
 @click.option("--store", type=click.Path(path_type=Path), default=Path("runs/store"), help="Where trainings are kept.")
 @click.option("--out", type=click.Path(path_type=Path), help="Where the values go; default RUN/value-METHOD.json.")
 @click.option(
-    "--workers", type=int, default=0, metavar="N", help="Trainings at a time; 0 (default): one for each core."
+    "--workers",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="N",
+    help="Trainings at a time; 0: one a core.",
 )
 @click.option("--yes", is_flag=True, help="Do not ask before a long job.")
 @click.option("--json", "as_json", is_flag=True, help="Print the values as JSON, and nothing else.")
@@ -229,7 +236,11 @@ def value(target: Path, method: str, store: Path, out: Path | None, workers: int
     "--out", type=click.Path(path_type=Path), metavar="DIR", help="Where the tables go; default runs/compare-DATA."
 )
 @click.option(
-    "--workers", type=int, default=0, metavar="N", help="Trainings at a time; 0 (default): one for each core."
+    "--workers",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="N",
+    help="Trainings at a time; 0: one a core.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the comparison as JSON, and nothing else.")
 @one_line_errors
@@ -260,6 +271,10 @@ def compare(
         numbers = [int(seed) for seed in seeds.split(",")]
     except ValueError:
         raise ConfigError(f"--seeds: expected whole numbers such as 0,1,2, got {seeds!r}") from None
+    if not names:
+        raise ConfigError(f"--algorithms: expected names such as fedavg,fedce, got {algorithms!r}")
+    for number in numbers:
+        load(config_file, {"seed": number})
     with JobsDisplay(quiet=as_json) as display:
         display.notice("starting (importing torch and MONAI)")
         from fedce import compare as comparing
@@ -268,6 +283,9 @@ def compare(
 
         kept = Store(store, display.notice)
         configs = comparing.plan(config, names, numbers)
+        sites = [site.name for site in kept.sites(config.data)]
+        if truth:
+            configs += valuing.trainings_by(config, truth, truth_by, numbers, sites)
         display.estimate(kept, configs, workers, ask=False)
         shares = (
             valuing.mean_shares(config, truth, truth_by, numbers, kept, workers, display.progress) if truth else None

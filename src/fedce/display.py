@@ -109,6 +109,7 @@ class JobsDisplay:
         self.started = monotonic()
         self.first: int | None = None
         self.last_tenth = -1
+        self.last = 0
 
     def __enter__(self) -> Self:
         return self
@@ -139,10 +140,13 @@ class JobsDisplay:
             click.confirm("go on?", abort=True, err=True)
 
     def progress(self, now: "JobsProgress") -> None:
-        if self.first is None:
-            self.first, self.started = now.rounds_done, monotonic()
+        if self.first is None or now.rounds_done < self.last:
+            self.first, self.started, self.last_tenth = now.rounds_done, monotonic(), -1
+            for task in self.bar.task_ids:
+                self.bar.remove_task(task)
             self.bar.add_task("", total=now.n_rounds)
             self.bar.start()
+        self.last = now.rounds_done
         new = now.rounds_done - self.first
         left = (monotonic() - self.started) / new * (now.n_rounds - now.rounds_done) if new else None
         line = f"trainings {now.n_done}/{now.n_jobs}, rounds {now.rounds_done}/{now.n_rounds}"

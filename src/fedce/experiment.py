@@ -103,6 +103,11 @@ class Participants:
     def layout(self) -> Layout:
         return self.learner.layout
 
+    @property
+    def detects(self) -> bool:
+        """Whether free riders are looked for; where nothing is exchanged there is nothing to ride on."""
+        return self.config.freerider.detect and self.algorithm.exchanges
+
     def initial_state(self) -> State:
         members = sorted(self.work_by_site.keys() - set(self.config.leave_out))
         return State(sites=tuple(members), params=self.learner.params)
@@ -193,6 +198,8 @@ def _options(algorithm: Algorithm) -> dict[str, Any]:
 def resolve(config: Config) -> Config:
     """The configuration with the algorithm's own defaults filled in; an unknown option is refused."""
     algorithm = algorithms.make(config.algorithm.name, config.algorithm.options)
+    if isinstance(algorithm, algorithms.QFedAvg) and algorithm.local_lr is None:
+        algorithm = algorithms.make(config.algorithm.name, {**config.algorithm.options, "local_lr": config.train.lr})
     table = config.algorithm.model_validate({"name": config.algorithm.name, **_options(algorithm)})
     data = config.data
     if data.source not in BUILT_IN:  # So that the run can be resumed from any folder.
@@ -295,7 +302,7 @@ def _finish(
     with LocalEngine(participants, run_folder.memory_folder, config.engine.workers) as engine:
         observer.start(config, participants.sites, state.round_no)
         for done in federation.rounds(
-            participants.algorithm, state, engine, n_rounds, min_sites, checkpoints.persist, config.freerider.detect
+            participants.algorithm, state, engine, n_rounds, min_sites, checkpoints.persist, participants.detects
         ):
             entry = _ledger_entry(done)
             if done.round_no in recorded:
@@ -416,8 +423,8 @@ def _results(
     dice = {site: evaluation.test_dice for site, evaluation in evaluations.items()}
     rounds = run_folder.rounds()
     validation = {site: evaluation.validation_dice for site, evaluation in evaluations.items()}
-    scores = freerider.history(rounds, validation, config.freerider.score) if config.freerider.detect else {}
-    alarms = freerider.alarms(rounds, participants.layout.n_trainable) if config.freerider.detect else []
+    scores = freerider.history(rounds, validation, config.freerider.score) if participants.detects else {}
+    alarms = freerider.alarms(rounds, participants.layout.n_trainable) if participants.detects else []
     return {
         "algorithm": config.algorithm.name,
         "data": config.data.source,
@@ -451,7 +458,7 @@ def _results(
 
 def _intervals(participants: Participants, rounds: Sequence[Mapping[str, Any]], state: State) -> dict[str, Any] | None:
     """What the contributions' uncertainty is, and who can't be told apart."""
-    found = contribution_intervals(participants.algorithm, rounds, participants.config.seed)
+    found = contribution_intervals(participants.algorithm, rounds, state.shares, participants.config.seed)
     if found is None:
         return None
     return {"level": found.level, "low": found.low, "high": found.high, "sentences": sentences(found, state.shares)}

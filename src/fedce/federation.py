@@ -37,8 +37,8 @@ class Round:
     rejected: Mapping[str, str]
     """Site to reason."""
     flags: Mapping[str, tuple[str, ...]]
-    similarity: Mapping[str, float]
-    """Cosine of each site's update with the others' together, if the free-rider detector is on."""
+    similarity: Mapping[str, float | None]
+    """Cosine of each site's update with the others' together, if the free-rider detector is on; None if undefined."""
     sketches: Mapping[str, list[float]]
     """Sketches of the sites' updates, and under "" of the model that they started from, if the detector is on."""
     n_models: int
@@ -92,7 +92,7 @@ class _CheckedAsk:
         returned = sum(reply.params is not None for reply in usable)
         # Where no model comes back, as in Standalone, none needs to go out either.
         self.n_models += len(tasks) + returned if returned else len(tasks) * len(tasks[0].models)
-        if len(usable) < self.min_sites:
+        if len(usable) < min(self.min_sites, len(tasks)):
             silent = by_site.keys() - self.rejected.keys() - {reply.site for reply in usable}
             reasons = "; ".join(
                 f"{site}: {reason}"
@@ -179,17 +179,17 @@ def rounds(
         )
 
 
-def similarity_to_others(updates: Mapping[str, Vector], rho: Mapping[str, float]) -> dict[str, float]:
-    """cos(delta_i, sum of rho_j delta_j over the others); 0 where either has no direction."""
+def similarity_to_others(updates: Mapping[str, Vector], rho: Mapping[str, float]) -> dict[str, float | None]:
+    """cos(delta_i, sum of rho_j delta_j over the others); None where either has no direction."""
     if not updates:
         return {}
     products = inner_products(list(updates.values()))
     c = np.array([rho.get(site, 0.0) for site in updates])
-    result = {}
+    result: dict[str, float | None] = {}
     for i, site in enumerate(updates):
         others = np.where(np.arange(len(c)) == i, 0.0, c)
         norms = np.sqrt(products[i, i] * max(float(others @ products @ others), 0.0))
-        result[site] = float(products[i] @ others / norms) if norms > 0 else 0.0
+        result[site] = float(products[i] @ others / norms) if norms > 0 else None
     return result
 
 

@@ -106,7 +106,7 @@ def history(rounds: Rounds, last_scores: Mapping[str, float], how: str) -> dict[
         )
         for site in sites:
             facts = entry["sites"].get(site)
-            if facts is None or site not in next_scores:
+            if facts is None or facts["similarity"] is None or site not in next_scores:
                 result[site].append(None)
                 continue
             sums[site] += score(facts["similarity"], 1 - next_scores[site], 1 - facts["score_local"], how)
@@ -191,8 +191,9 @@ def _sends_noise(mine: Mine, n_trainable: int) -> int | None:
     """Noise is at right angles to everything, to within 1 / sqrt(d); trained updates are not, round after round."""
     streak = 0
     for entry, facts in mine:
-        right_angle = abs(facts["similarity"]) < 3 / sqrt(n_trainable) and "zero update" not in facts["flags"]
-        streak = streak + 1 if right_angle else 0
+        if facts["similarity"] is None:
+            continue
+        streak = streak + 1 if abs(facts["similarity"]) < 3 / sqrt(n_trainable) else 0
         if streak == ROUNDS_TO_BE_SURE:
             return int(entry["round"])
     return None

@@ -7,6 +7,8 @@ the data, and the code that computes. Whoever asks for the same thing again gets
 import json
 import multiprocessing
 import multiprocessing.connection
+import signal
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -24,11 +26,16 @@ from fedce.engines.local import can_fork, default_workers
 from fedce.engines.shared import die_with_parent
 from fedce.errors import EngineError, FedceError
 from fedce.experiment import Observer, Result
+from fedce.files import write_bytes
+from fedce.models import choose_device
 from fedce.record import RunFolder
 
 Notify = Callable[[str], None]
 # Files whose change may change a result; a study must not mix results of two versions of them.
-DECISIVE = ("algorithms/**/*", "data/**/*", "federation", "freerider", "learn", "models", "params", "site")
+DECISIVE = (
+    *("algorithms/*", "data/**/*", "valuation/*", "experiment", "fairness", "federation", "freerider"),
+    *("learn", "messages", "models", "params", "site", "uncertainty"),
+)
 
 
 @dataclass(frozen=True)
@@ -61,7 +68,8 @@ class Store:
         # Not by the data's path: the fingerprints say what the data is.
         what = resolved.model_dump(mode="json", exclude={"engine": True, "data": {"source"}})
         fingerprints = [site.fingerprint for site in self.sites(config.data)]
-        text = json.dumps([_code_version(), what, fingerprints], sort_keys=True)
+        device = str(choose_device(config.engine.device))
+        text = json.dumps([_code_version(), experiment.versions(), device, what, fingerprints], sort_keys=True)
         source = Path(config.data.source).name
         name = f"{source}-{config.algorithm.name.replace(':', '.')}-{config.seed}"
         return self.folder / f"{name}-{sha256(text.encode()).hexdigest()[:16]}"
@@ -156,6 +164,7 @@ def _warm_up(config: Config, store: Store) -> None:
 def _train(pipe: Connection, config: Config, path: Path, sites: Sites | None) -> None:
     """One training in a process of its own, from its beginning or from where it was left."""
     die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle.
     # Before anything else of torch: a forked process must not enter the thread pool that it believes to have inherited.
     torch.set_num_threads(1)
     single = config.model_copy(update={"engine": config.engine.model_copy(update={"workers": 1})})
@@ -168,13 +177,16 @@ def _train(pipe: Connection, config: Config, path: Path, sites: Sites | None) ->
         pipe.send(config.n_rounds)
     except FedceError as error:
         pipe.send(error)
+    except Exception as error:  # noqa: BLE001 (whatever it was, the parent must learn of it)
+        write_bytes(RunFolder(path).log_file, traceback.format_exc().encode())
+        details = f"details in {RunFolder(path).log_file}"
+        pipe.send(EngineError(f"the training in {path} failed: {type(error).__name__}: {error} ({details})"))
 
 
 @cache
 def _code_version() -> str:
     """Changes with any file that may change a result."""
     root = Path(__file__).parent
-    files = sorted(
-        file for name in DECISIVE for file in ([root / name] if name.endswith(".py") else (root / name).rglob("*.py"))
-    )
+    files = sorted(file for pattern in DECISIVE for file in root.glob(f"{pattern}.py"))
+    assert len(files) > len(DECISIVE)
     return f"{__version__} {sha256(b''.join(file.read_bytes() for file in files)).hexdigest()}"

@@ -16,8 +16,14 @@ MIN_ROUNDS = 10
 """With fewer there is nothing to draw from."""
 
 
-def contribution_intervals(algorithm: Algorithm, rounds: Rounds, seed: int) -> Intervals | None:
-    """95 % intervals of the shares, or None if there are too few rounds, or nothing is exchanged."""
+def contribution_intervals(
+    algorithm: Algorithm, rounds: Rounds, shares: Mapping[str, float], seed: int
+) -> Intervals | None:
+    """95 % intervals of the shares, or None if there are too few rounds, or the shares are no mean over rounds.
+
+    Reputations (CFFL, CGSV, AFL) and accumulated weights (FedCI) can't be worked out from rounds drawn at random: a
+    replay of all rounds does not give the shares back, and no interval is better than a wrong one.
+    """
     if isinstance(algorithm, Reconstruction):
         algorithm = algorithm.inner
     if len(rounds) < MIN_ROUNDS or not algorithm.exchanges:
@@ -29,9 +35,15 @@ def contribution_intervals(algorithm: Algorithm, rounds: Rounds, seed: int) -> I
             (len(facts["err_replicates"]) for entry in measured for facts in entry["sites"].values() if facts["err"]),
             default=0,
         )
-        replay = _replay_fedce(algorithm, measured, sites, n_replicates)
-        return intervals(len(measured), n_replicates, replay, np.random.default_rng(seed))
-    return intervals(len(rounds), 0, _replay_weights(rounds, sites), np.random.default_rng(seed))
+        rounds, replay = measured, _replay_fedce(algorithm, measured, sites, n_replicates)
+    else:
+        n_replicates, replay = 0, _replay_weights(rounds, sites)
+    if len(rounds) < MIN_ROUNDS:
+        return None
+    again = replay(range(len(rounds)), None)
+    if any(abs(again[site] - shares.get(site, 0.0)) > 1e-6 for site in sites):
+        return None
+    return intervals(len(rounds), n_replicates, replay, np.random.default_rng(seed))
 
 
 def _replay_fedce(algorithm: FedCE, rounds: Rounds, sites: Sequence[str], n_replicates: int) -> Replay:
@@ -41,7 +53,7 @@ def _replay_fedce(algorithm: FedCE, rounds: Rounds, sites: Sequence[str], n_repl
         [_accounts(algorithm.earn({}, _terms(entry, replicate)), sites) for entry in rounds]
         for replicate in (*range(n_replicates), None)
     ]
-    sums = np.array(earned)
+    sums = np.array(earned).reshape(n_replicates + 1, len(rounds), len(sites), 4)
 
     def replay(chosen: Sequence[int], replicate: int | None) -> dict[str, float]:
         total = sums[-1 if replicate is None else replicate][list(chosen)].sum(axis=0)

@@ -110,14 +110,24 @@ def mean_shares(
     progress: Callable[[Progress], None],
 ) -> dict[str, float]:
     """The truth over several seeds: shares of the mean values, trained again by one algorithm."""
-    check_method(method)
-    table = config.algorithm if config.algorithm.name == algorithm else AlgorithmConfig(name=algorithm)
-    runs = [config.model_copy(update={"algorithm": table, "seed": seed}) for seed in seeds]
     sites = [site.name for site in store.sites(config.data)]
     # All at once, so that no core waits for the last training of a seed.
-    store.run([one for run in runs for one in trainings(run, method, sites)], workers, progress)
-    found = [value(run, method, store).values for run in runs]
+    store.run(trainings_by(config, method, algorithm, seeds, sites), workers, progress)
+    found = [value(run, method, store).values for run in _runs(config, algorithm, seeds)]
     return dict(shapley.shares({site: fmean(one[site] for one in found) for site in sites}).by_player)
+
+
+def trainings_by(
+    config: Config, method: str, algorithm: str, seeds: Sequence[int], sites: Sequence[str]
+) -> list[Config]:
+    """All trainings of a truth over several seeds."""
+    check_method(method)
+    return [one for run in _runs(config, algorithm, seeds) for one in trainings(run, method, sites)]
+
+
+def _runs(config: Config, algorithm: str, seeds: Sequence[int]) -> list[Config]:
+    table = config.algorithm if config.algorithm.name == algorithm else AlgorithmConfig(name=algorithm)
+    return [config.model_copy(update={"algorithm": table, "seed": seed}) for seed in seeds]
 
 
 def check_method(method: str) -> None:

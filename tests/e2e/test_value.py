@@ -7,13 +7,15 @@ import subprocess
 import sys
 import time
 from dataclasses import fields
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
 from fedce.compare import Row, to_latex
 from fedce.config import parse
-from fedce.jobs import Store
+from fedce.jobs import Store, _code_version
+from fedce.record import RunFolder
 from fedce.value import trainings, value
 from support import write_site
 
@@ -68,8 +70,25 @@ def test_a_coalition_of_one_or_none_has_a_value_too(store: Store):
 
 def test_reconstruction_adds_up_to_the_gain(store: Store):
     found = value(config(), "reconstruction", store)
-    assert set(found.values) == set(SITES)
     assert found.n_trained == 1
+    (result,) = store.run(trainings(config(), "reconstruction", SITES))
+    first = RunFolder(result.folder).rounds()[0]["mean_score"]
+    last = sum(result.values["validation_dice"].values()) / 6
+    assert sum(found.values.values()) == pytest.approx(last - first, abs=1e-5)
+
+
+@pytest.mark.parametrize("name", ["standalone", "ditto", "fedbn", "fedadam"])
+def test_reconstruction_is_refused_where_it_would_be_wrong(store: Store, name):
+    with pytest.raises(ValueError, match="only for methods whose common model is the weighted mean"):
+        value(config(algorithm={"name": name}), "reconstruction", store)
+
+
+def test_the_store_knows_the_code_and_the_device(store: Store, monkeypatch):
+    before = store.path(config())
+    monkeypatch.setattr("fedce.jobs._code_version", lambda: "another")
+    assert store.path(config()) != before
+    assert len(_code_version()) > 64
+    assert not _code_version().endswith(sha256(b"").hexdigest())
 
 
 def test_shapley_needs_all_coalitions_and_refuses_too_many():
@@ -151,6 +170,8 @@ def test_value_on_the_command_line(tmp_path: Path, fedce):
         (("value", "nowhere"), "can't read the experiment file nowhere"),
         (("compare", "--algorithms", "fedce,fedvag"), "unknown algorithm 'fedvag', did you mean 'fedavg'?"),
         (("compare", "--algorithms", "fedce", "--seeds", "a"), "--seeds: expected whole numbers"),
+        (("compare", "--algorithms", "fedce", "--seeds=-1"), "seed: input should be greater than or equal to 0"),
+        (("compare", "--algorithms", ","), "--algorithms: expected names"),
     ],
 )
 def test_bad_input(tiny_run: Path, tmp_path: Path, fedce, arguments, line):

@@ -44,7 +44,9 @@ def test_qfedavg_as_published_by_hand():
     # q = 1, L = 10: numerators 10 F_i; denominators 100 |delta_i|^2 + 10 F_i.
     a = a_lipschitz(np.array([0.2, 0.4]), np.array([1.0, 4.0]), q=1, lr=0.1)
     assert a == pytest.approx([2 / (102 + 404), 4 / (102 + 404)])
-    state = FakeFederation(QFedAvg(variant="lipschitz", lr=0.1), fakes([[1, 0], [0, 2]], losses=[0.2, 0.4])).run(1)
+    state = FakeFederation(QFedAvg(variant="lipschitz", local_lr=0.1), fakes([[1, 0], [0, 2]], losses=[0.2, 0.4])).run(
+        1
+    )
     np.testing.assert_allclose(state.params.vector, [2 / 506, 2 * 4 / 506], rtol=1e-6)
     assert "the model hardly moves" in state.notes[0]
 

@@ -83,6 +83,18 @@ def train(kind, rounds=3):
     return sent
 
 
+def test_undefined_similarity_is_no_right_angle():
+    assert kinds(ledger(*turning(9, similarity=None))) == {}
+
+
+@pytest.mark.parametrize("algorithm", ["krum", "standalone"])
+def test_the_detector_is_quiet_on_honest_sites_of_any_method(tmp_path, fedce, algorithm):
+    settings = ("--algorithm", algorithm, "--set", "freerider.detect=true")
+    run = fedce("run", "--scale", "tiny", "--rounds", 6, "--out", tmp_path / "run", *settings, "--json")
+    assert run.exit_code == 0, run.output
+    assert not any(facts["alarms"] for facts in json.loads(run.stdout)["freerider"].values())
+
+
 def test_what_impostors_send():
     assert all((update == 0).all() for update in train("zero"))
     np.testing.assert_allclose(train("replay"), [[0.5, -0.5]] * 3)

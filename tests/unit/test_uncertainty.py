@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedce.algorithms import FedAvg, FedCE, Standalone, Uniform
+from fedce.algorithms import AFL, FedAvg, FedCE, Standalone, Uniform
 from fedce.uncertainty import MIN_ROUNDS, _replay_fedce, contribution_intervals
 
 SITES = ("a", "b", "c")
@@ -32,6 +32,10 @@ def shares_of(algorithm, rounds):
     return _replay_fedce(algorithm, rounds, SITES, 0)(range(len(rounds)), None)
 
 
+def intervals_of(algorithm, rounds):
+    return contribution_intervals(algorithm, rounds, shares_of(algorithm, rounds), 0)
+
+
 @pytest.mark.parametrize("algorithm", [FedCE(), FedCE(combine="sum"), FedCE(preset="nvflare")])
 def test_a_replay_of_all_rounds_gives_the_shares(algorithm):
     from fedce.algorithms.base import Terms
@@ -47,7 +51,7 @@ def test_a_replay_of_all_rounds_gives_the_shares(algorithm):
 
 def test_noisier_rounds_give_wider_intervals():
     def width(noise):
-        found = contribution_intervals(FedCE(), ledger(60, noise), 0)
+        found = intervals_of(FedCE(), ledger(60, noise))
         return sum(found.high[site] - found.low[site] for site in SITES)
 
     assert width(0.0) < width(0.02) < width(0.1)
@@ -58,31 +62,45 @@ def test_replicates_of_the_cases_widen_the_intervals():
     for entry in resampled[1:]:
         for site in SITES:
             entry["sites"][site]["err_replicates"] = [entry["sites"][site]["err"] + d for d in (-0.1, 0.0, 0.0, 0.1)]
-    narrow, wide = (contribution_intervals(FedCE(), rounds, 0) for rounds in (plain, resampled))
+    narrow, wide = (intervals_of(FedCE(), rounds) for rounds in (plain, resampled))
     assert wide.high["c"] - wide.low["c"] > narrow.high["c"] - narrow.low["c"]
 
 
 def test_the_interval_holds_the_share():
     rounds = ledger(50, noise=0.05)
-    found = contribution_intervals(FedCE(), rounds, 0)
+    found = intervals_of(FedCE(), rounds)
     for site, share in shares_of(FedCE(), rounds).items():
         assert found.low[site] <= share <= found.high[site]
 
 
 def test_fixed_weights_have_no_width():
-    found = contribution_intervals(FedAvg(), ledger(20), 0)
+    found = contribution_intervals(FedAvg(), ledger(20), dict.fromkeys(SITES, 1 / 3), 0)
     assert found.low == pytest.approx(found.high)
 
 
 def test_too_few_rounds_or_no_exchange_have_none():
-    assert contribution_intervals(FedCE(), ledger(MIN_ROUNDS - 1), 0) is None
-    assert contribution_intervals(Standalone(), ledger(50), 0) is None
-    assert contribution_intervals(Uniform(), ledger(MIN_ROUNDS), 0) is not None
+    equal = dict.fromkeys(SITES, 1 / 3)
+    assert contribution_intervals(FedCE(), ledger(MIN_ROUNDS - 1), equal, 0) is None
+    assert contribution_intervals(Standalone(), ledger(50), equal, 0) is None
+    assert contribution_intervals(Uniform(), ledger(MIN_ROUNDS), equal, 0) is not None
+
+
+def test_shares_that_are_no_mean_over_rounds_have_none():
+    """A reputation, for example: the last word counts more than the first."""
+    assert contribution_intervals(AFL(), ledger(30), {"a": 0.8, "b": 0.1, "c": 0.1}, 0) is None
+
+
+def test_a_site_that_was_never_measured_has_none():
+    rounds = ledger(20)
+    for entry in rounds:
+        for facts in entry["sites"].values():
+            facts |= {"cos": None, "err": None, "err_replicates": []}
+    assert contribution_intervals(FedCE(estimate="site"), rounds, {}, 0) is None
 
 
 def test_an_absent_site_keeps_an_interval():
     rounds = ledger(40, noise=0.05)
     for entry in rounds[5:]:
         del entry["sites"]["c"]
-    found = contribution_intervals(FedCE(), rounds, 0)
+    found = intervals_of(FedCE(), rounds)
     assert set(found.low) == set(SITES)

@@ -266,7 +266,9 @@ def reputations(state: State, sites: Iterable[str]) -> dict[str, float]:
     """The reputations of these sites so far, to a sum of 1; a newcomer starts as an average member."""
     known = {site: state.accounts[site].value for site in sites if site in state.accounts}
     newcomer = sum(known.values()) / len(known) if known else 1.0
-    return normalise({site: known.get(site, newcomer) for site in sites})
+    values = {site: known.get(site, newcomer) for site in sites}
+    # Where all that is left has fallen to nothing, everybody present starts again alike.
+    return normalise(values if sum(values.values()) > 0 else dict.fromkeys(values, 1.0))
 
 
 def remember(state: State, values: Mapping[str, float]) -> tuple[dict[str, Account], dict[str, float]]:
@@ -277,6 +279,7 @@ def remember(state: State, values: Mapping[str, float]) -> tuple[dict[str, Accou
     before = [account.value for account in state.accounts.values()]
     newcomer = sum(before) / len(before) if before else 1.0
     part = sum(state.accounts[site].value if site in state.accounts else newcomer for site in values)
+    part = part if part > 0 else newcomer * len(values)
     accounts = dict(state.accounts)
     for site, value in values.items():
         accounts[site] = Account(state.accounts.get(site, Account()).rounds + 1, value * part)

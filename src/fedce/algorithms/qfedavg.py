@@ -25,6 +25,7 @@ from fedce.params import gram, splice, weighted_sum
 # A loss of exactly zero would give a site no weight for good, and 0^(q-1) is not finite.
 SMALLEST_LOSS = 1e-10
 FROZEN = 0.1
+PAPERS_LR = 1e-3
 
 
 def a_lipschitz(losses: NDArray[np.float64], squared_norms: NDArray[np.float64], q: float, lr: float) -> list[float]:
@@ -41,8 +42,8 @@ class QFedAvg:
     q: Annotated[float, Field(ge=0, le=20)] = 1.0
     variant: Literal["normalized", "lipschitz"] = "normalized"
     """Weights that sum to 1, or the published step, which all but freezes a network that is trained with Adam."""
-    lr: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-3
-    """The local learning rate, of which lipschitz takes the inverse."""
+    local_lr: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    """The local learning rate, of which lipschitz takes the inverse; unset: train.lr."""
 
     personal: ClassVar[bool] = False
     exchanges: ClassVar[bool] = True
@@ -60,7 +61,7 @@ class QFedAvg:
     def _step(self, state: State, after: State, replies: Sequence[Reply], losses: NDArray[np.float64]) -> State:
         """w + sum a_i delta_i; buffers are averaged, because a step that is too short for them makes no sense."""
         models = models_of(replies)
-        a = a_lipschitz(losses, np.diag(gram(models, state.params)), self.q, self.lr)
+        a = a_lipschitz(losses, np.diag(gram(models, state.params)), self.q, self.local_lr or PAPERS_LR)
         stepped = weighted_sum([state.params, *models], [1 - sum(a), *a])
         note = f"q-FedAvg (lipschitz): the weights sum to {sum(a):.3g}"
         if sum(a) < FROZEN:

@@ -9,16 +9,24 @@ from dataclasses import dataclass, replace
 
 from fedce.algorithms.base import Algorithm, Ask, Memory, Site, State
 from fedce.algorithms.fedci import shapley_of_round
+from fedce.errors import ConfigError
 from fedce.messages import Reply, Task
 
 # A site without weight has a model all the same; coalitions of such sites must have a mean.
 SMALLEST_WEIGHT = 1e-9
 
 
+CANNOT = "only for methods whose common model is the weighted mean of the sites' models"
+
+
 @dataclass(frozen=True)
 class Reconstruction:
     inner: Algorithm
     n_exact: int = 10
+
+    def __post_init__(self) -> None:
+        if self.inner.personal or not self.inner.exchanges:
+            raise ConfigError(f"reconstruction: {CANNOT} ({type(self.inner).__name__})")
 
     @property
     def personal(self) -> bool:
@@ -44,6 +52,8 @@ class Reconstruction:
             return replies
 
         after = self.inner.round(state, listening)
+        if not after.is_mean:
+            raise ConfigError(f"reconstruction: {CANNOT} ({type(self.inner).__name__})")
         weights = {reply.site: max(after.rho[reply.site], SMALLEST_WEIGHT) for reply in trained}
         phi = shapley_of_round(state, trained, weights, ask, self.n_exact)
         values = {site: state.values.get(site, 0.0) + phi.get(site, 0.0) for site in {**state.values, **phi}}
