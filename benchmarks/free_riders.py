@@ -48,7 +48,7 @@ def main() -> None:
             alarm["round_no"] + 1 for site, found in rows for alarm in found[site]["alarms"] if alarm["kind"] == kind
         ]
         false = sum(bool(facts["alarms"]) for site, found in rows for other, facts in found.items() if other != site)
-        top = sum(max(found, key=lambda other: found[other]["scores"][-1]) == site for site, found in rows)
+        top = sum(max(found, key=lambda other: found[other]["scores"][-1] or 0.0) == site for site, found in rows)
         when = f"{median(rounds):.0f}, {max(rounds)}" if rounds else "-"
         print(f"| {kind} | {len(rounds)}/{len(rows)} | {when} | {false}/{5 * len(rows)} | {top}/{len(rows)} |")
     quiet = [facts["alarms"] for result in results[len(cases) :] for facts in result.values["freerider"].values()]
