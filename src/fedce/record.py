@@ -50,25 +50,31 @@ class RunFolder:
         run = cls(path)
         if path.exists() and not path.is_dir():
             raise RunError(f"{path} is a file; give --out a folder")
-        if run.ledger_file.exists() and run.config_file.exists():
+        if run.config_file.exists() and run.lock_file.exists():
             if not replace:
                 raise RunError(
                     f"{path} already holds a run; continue it with 'fedce run --resume {path}', "
                     "choose another --out, or add --replace"
                 )
             run.remove()
-        if path.is_dir() and any(path.iterdir()):
+        if path.is_dir() and any(inside != run.lock_file for inside in path.iterdir()):
             raise RunError(f"{path} is not empty and holds no run; choose another --out")
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            # First, as the mark of a run: a folder that only holds somebody's own config.toml is none.
+            run.lock_file.touch()
+        except OSError as error:
+            raise RunError(f"can't write to {path}: {error.strerror}; choose another --out") from None
         write_bytes(run.config_file, configs.dumps(config).encode())
         return run
 
     def remove(self) -> None:
         """Delete what a run has written, and nothing else that may lie beside it."""
-        # The configuration last: while it is there, a removal that was cut off can be seen and done again.
+        # Configuration and lock last: while they are there, a removal that was cut off can be done again.
         for own in (self.path / "checkpoint", self.path / "models"):
             shutil.rmtree(own, ignore_errors=True)
-        files = (self.results_file, self.model_file, self.report_file, self.splits_file, self.log_file, self.lock_file)
-        for file in (*files, *self.path.glob("value-*.json"), self.ledger_file, self.config_file):
+        files = (self.results_file, self.model_file, self.report_file, self.splits_file, self.log_file)
+        for file in (*files, *self.path.glob("value-*.json"), self.ledger_file, self.config_file, self.lock_file):
             file.unlink(missing_ok=True)
 
     @classmethod

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -314,6 +315,26 @@ def test_replacing_a_run_deletes_nothing_else(tmp_path: Path, fedce):
     assert again.exit_code == 2
     assert "is not empty" in again.stderr
     assert (out / "letter.txt").read_text() == "dear"
+
+
+def test_a_run_that_was_cut_off_before_its_first_line_can_be_replaced_or_resumed(tmp_path: Path, fedce):
+    out = tmp_path / "run"
+    arguments = ("run", "--scale", "tiny", "--rounds", 1, "--workers", 1, "--out", out)
+    assert fedce(*arguments).exit_code == 0
+    for path in out.iterdir():
+        if path.name not in ("config.toml", ".lock"):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    assert fedce("run", "--resume", out).exit_code == 0
+    (out / "ledger.jsonl").unlink()
+    assert fedce(*arguments).exit_code == 2
+    assert fedce(*arguments, "--replace").exit_code == 0
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path, fedce):
+    (tmp_path / "file").write_text("")
+    refused = fedce("run", "--scale", "tiny", "--out", tmp_path / "file" / "run")
+    assert refused.exit_code == 2
+    assert "choose another --out" in refused.stderr.splitlines()[-1]
 
 
 def test_predict_never_overwrites_an_image(tmp_path: Path, tiny_run: Path, fedce):
