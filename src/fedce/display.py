@@ -102,10 +102,9 @@ class JobsDisplay:
     def __init__(self, quiet: bool) -> None:
         self.console = Console(stderr=True, quiet=quiet, highlight=False)
         self.stdout = Console(quiet=quiet, highlight=False)
-        self.bar = Progress(
-            BarColumn(bar_width=20), TextColumn("{task.description}"), console=self.console, transient=True
-        )
-        self.bar.live.auto_refresh = False
+        # No thread that redraws: trainings are forked while the bar is shown.
+        columns = (BarColumn(bar_width=20), TextColumn("{task.description}"))
+        self.bar = Progress(*columns, console=self.console, transient=True, auto_refresh=False)
         self.started = monotonic()
         self.first: int | None = None
         self.last_tenth = -1
