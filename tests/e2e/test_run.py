@@ -281,6 +281,7 @@ def test_a_folder_trains_and_predicts(tmp_path: Path, fedce):
     out = tmp_path / "run"
     trained = fedce("run", "--data", data, "--rounds", 15, "--workers", 1, "--out", out)
     assert trained.exit_code == 0, trained.output
+    assert "<h1>fedce on data</h1>" in (out / "report.html").read_text()
     images = sorted((data / "north" / "images").iterdir())[:2]
     predicted = fedce("predict", out, *images, "--out", tmp_path / "masks")
     assert predicted.exit_code == 0, predicted.output

@@ -37,6 +37,8 @@ def write_report(run: RunFolder) -> Path:
     )
     page = environment.get_template("page.html.j2").render(
         name=run.path.resolve().name,
+        # The folder's name alone: where it lies on somebody's machine is nobody else's business.
+        data_name=Path(results["data"]).name,
         results=results,
         summary=summary(results),
         sites=_site_rows(results),
