@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec
 import click
 
 from fedce import __version__
-from fedce.errors import ConfigError, EngineError, FedceError
+from fedce.errors import ConfigError, EngineError, FedceError, ManyProblems
 
 if TYPE_CHECKING:
     from fedce.config import Config
@@ -26,6 +26,8 @@ def one_line_errors(command: Callable[P, None]) -> Callable[P, None]:
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
             command(*args, **kwargs)
+        except ManyProblems as error:
+            _fail(str(error))
         except FedceError as error:
             _fail(" ".join(str(error).split()))
         except OSError as error:
@@ -298,6 +300,45 @@ def compare(
         display.notice(f"written to {folder}")
     if as_json:
         click.echo((folder / "compare.json").read_text("utf-8"))
+
+
+@main.command()
+@click.argument("config_file", metavar="[CONFIG.toml]", required=False, type=click.Path(path_type=Path))
+@click.option("--data", metavar="NAME|DIR", help="As in fedce run.")
+@click.option("--scale", metavar="SCALE", help="As in fedce run.")
+@click.option("--out", type=click.Path(path_type=Path), default=Path("runs"), metavar="DIR", help="As in fedce run.")
+@click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="As in fedce run.")
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON, and nothing else.")
+@one_line_errors
+def doctor(
+    config_file: Path | None,
+    data: str | None,
+    scale: str | None,
+    out: Path,
+    assignments: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Look at everything that can be known before round 1; exit code 2 if a run would fail."""
+    from fedce.config import load, parse_assignment
+    from fedce.display import FindingsDisplay
+
+    named = {"data.source": data, "data.scale": scale}
+    changes = {key: value for key, value in named.items() if value is not None}
+    config = load(config_file, changes | dict(parse_assignment(text) for text in assignments))
+    display = FindingsDisplay(quiet=as_json)
+    display.notice("starting (importing torch and MONAI)")
+    from fedce.doctor import examine, verdict_of
+
+    findings = []
+    for finding in examine(config, out, display.notice):
+        findings.append(finding)
+        display.show(finding)
+    verdict = verdict_of(findings)
+    display.finish(verdict["ready"])
+    if as_json:
+        click.echo(json.dumps(verdict, indent=2))
+    if not verdict["ready"]:
+        sys.exit(2)
 
 
 __all__: list[Any] = ["main"]

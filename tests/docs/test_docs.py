@@ -72,7 +72,9 @@ def test_every_field_of_a_reply_has_a_row_in_the_privacy_table():
 def test_the_tests_named_for_each_decision_exist():
     named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs" / "paper.md").read_text("utf-8")))
     written = {
-        name for path in (ROOT / "tests").rglob("test_*.py") for name in re.findall(r"def (test_\w+)", path.read_text("utf-8"))
+        name
+        for path in (ROOT / "tests").rglob("test_*.py")
+        for name in re.findall(r"def (test_\w+)", path.read_text("utf-8"))
     }
     assert len(named) > 15
     assert named <= written
