@@ -11,6 +11,7 @@ from PIL import Image
 from fedce import models
 from fedce.config import DataConfig
 from fedce.data.items import is_volume, stem
+from fedce.data.overlays import overlay
 from fedce.data.pixels import Classes, image_bytes, to_bytes, wide, with_channels
 from fedce.data.resizing import from_size, to_size
 from fedce.data.volumes import nifti_bytes, read_itk, sliced, unsliced
@@ -19,9 +20,6 @@ from fedce.files import read_tensors, write_bytes, writing
 from fedce.learn import Learner
 from fedce.params import from_named
 from fedce.record import RunFolder
-
-COLOURS = ((0, 200, 83), (255, 143, 0), (41, 121, 255), (216, 27, 96))
-"""Outlines of the first, second, ... class: green, amber, blue, pink."""
 
 
 def predict_files(run_path: Path, images: Sequence[Path], out: Path, site: str | None = None) -> Iterator[Path]:
@@ -128,19 +126,3 @@ def _check_targets(images: Sequence[Path], out: Path) -> None:
     for path in images:
         if path.resolve() in {target.resolve() for target in targets}:
             raise DataError(f"{path} would be overwritten by its mask; choose another --out")
-
-
-def overlay(pixels: NDArray[np.uint8], masks: Masks) -> Image.Image:
-    """An image (channels, height, width) with each class outlined in its colour."""
-    picture = np.ascontiguousarray(with_channels(pixels, 3).transpose(1, 2, 0))
-    for i, mask in enumerate(masks):
-        picture[outline(mask > 0)] = COLOURS[i % len(COLOURS)]
-    return Image.fromarray(picture)
-
-
-def outline(mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """The mask's pixels that touch its outside."""
-    padded = np.pad(mask, 1)
-    inside = padded[:-2, 1:-1] & padded[2:, 1:-1] & padded[1:-1, :-2] & padded[1:-1, 2:]
-    edge: NDArray[np.bool_] = mask & ~inside
-    return edge

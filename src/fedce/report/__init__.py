@@ -3,11 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from fedce.errors import RunError
 from fedce.files import write_bytes
 from fedce.record import RunFolder
+from fedce.report.pages import page
 
 FAIRNESS_ROWS = (
     ("mean", "Mean Dice", "average over the sites' test images"),
@@ -28,14 +27,8 @@ def write_report(run: RunFolder) -> Path:
     if not started or not rounds:
         raise RunError(f"{run.ledger_file} is missing or has no rounds; a report needs the whole record")
     run.check_chain()
-    environment = Environment(
-        loader=PackageLoader("fedce", "report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    page = environment.get_template("page.html.j2").render(
+    content = page(
+        "page.html.j2",
         name=run.path.resolve().name,
         # The folder's name alone: where it lies on somebody's machine is nobody else's business.
         data_name=Path(results["data"]).name,
@@ -49,7 +42,7 @@ def write_report(run: RunFolder) -> Path:
         config=run.config_file.read_text("utf-8"),
         data=started[0]["sites"],
     )
-    write_bytes(run.report_file, page.encode())
+    write_bytes(run.report_file, content)
     return run.report_file
 
 
