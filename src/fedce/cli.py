@@ -341,4 +341,41 @@ def doctor(
         sys.exit(2)
 
 
+@main.group()
+def data() -> None:
+    """Look at data before training."""
+
+
+@data.command()
+@click.argument("target", metavar="DIR|NAME|CONFIG.toml", type=click.Path(path_type=Path))
+@click.option("--data", "source", metavar="NAME|DIR", help="As in fedce run, for a CONFIG.toml that leaves it out.")
+@click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Default runs/inspect-DATA.html.")
+@click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="As in fedce run.")
+@click.option("--json", "as_json", is_flag=True, help="Print the numbers as JSON, and nothing else.")
+@one_line_errors
+def inspect(target: Path, source: str | None, out: Path | None, assignments: tuple[str, ...], as_json: bool) -> None:
+    """Images, sizes, grey values, masks and near-duplicates of each site, and how different the sites are."""
+    from fedce.config import load, parse_assignment
+    from fedce.display import JobsDisplay, inspection_table
+
+    is_file = target.suffix == ".toml" and not target.is_dir()
+    if source is not None and not is_file:
+        raise ConfigError(f"--data {source} goes with an experiment file, but {target} is data; leave out one")
+    named = {"data.source": source if is_file else str(target)}
+    changes = {key: value for key, value in named.items() if value is not None}
+    config = load(target if is_file else None, changes | dict(parse_assignment(text) for text in assignments))
+    with JobsDisplay(quiet=as_json) as display:
+        from fedce.data import load_sites
+        from fedce.data.inspection import inspect_sites
+        from fedce.report.inspection import source_name, summary, write_inspection
+
+        sites = load_sites(config.data, notify=display.notice)
+        found = inspect_sites(sites)
+        place = write_inspection(sites, found, out or Path("runs") / f"inspect-{source_name(sites)}.html")
+        display.show(inspection_table(found), *summary(found))
+        display.notice(f"written to {place}")
+    if as_json:
+        click.echo(json.dumps({"page": str(place), **found.as_dict()}, indent=2))
+
+
 __all__: list[Any] = ["main"]

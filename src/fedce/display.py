@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import median
 from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from fedce.compare import Row
     from fedce.config import Config
     from fedce.data import Sites
+    from fedce.data.inspection import Inspection, SiteFacts
     from fedce.doctor import Finding
     from fedce.federation import Round
     from fedce.jobs import Progress as JobsProgress
@@ -157,11 +159,11 @@ class JobsDisplay:
             self.last_tenth = tenth
             self.console.print(line, soft_wrap=True)
 
-    def show(self, *tables: Table) -> None:
+    def show(self, *results: Table | str) -> None:
         if self.bar.live.is_started:
             self.bar.stop()
-        for table in tables:
-            self.stdout.print(table)
+        for result in results:
+            self.stdout.print(Text(result) if isinstance(result, str) else result)
 
 
 class FindingsDisplay:
@@ -197,6 +199,36 @@ def value_table(found: "Valuation") -> Table:
         share = f"{100 * found.shares[site]:.1f} %" + (" (clipped)" if site in found.clipped else "")
         table.add_row(Text(site), f"{worth:+.4f}", share, f"{100 * found.estimate[site]:.1f} %")
     return table
+
+
+def inspection_table(found: "Inspection") -> Table:
+    """One row a site: what it has, and how far its grey values are from the others'."""
+    table = Table(
+        title="train/validation/test images; marked area, median; distance of grey values", title_justify="left"
+    )
+    table.add_column("site")
+    rows = [_inspection_cells(site, distance) for site, distance in zip(found.sites, found.mean_distances, strict=True)]
+    if all(row["cases"] == row["images"] for row in rows):
+        for row in rows:  # A column that says nothing new, where eighty characters are few.
+            del row["cases"]
+    for name in rows[0]:
+        table.add_column(Text(name), justify="right")
+    for site, row in zip(found.sites, rows, strict=True):
+        table.add_row(Text(site.name), *row.values())
+    return table
+
+
+def _inspection_cells(site: "SiteFacts", distance: float) -> dict[str, str]:
+    low, _, high = (f"{height}x{width}" for height, width in site.sizes)
+    return {
+        "images": str(site.n_images),
+        "cases": str(site.n_cases),
+        "split": "/".join(str(n) for n in site.n_by_part.values()),
+        "size": low if low == high else f"{low} {high}",
+        "grey": f"{site.grey.mean.mean():.0f}±{site.grey.std.mean():.0f}",
+        **{f"{name}, %": f"{100 * median(areas):.1f}" for name, areas in site.areas.items()},
+        "distance": f"{distance:.1f}",
+    }
 
 
 def _number(value: float | None) -> str:

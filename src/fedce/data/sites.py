@@ -23,6 +23,7 @@ from fedce.files import writing
 
 Pixels = NDArray[np.uint8]
 Notify = Callable[[str], None]
+CHUNK_BYTES = 2**22
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,3 +215,10 @@ def _cached(config: DataConfig, site: str, n: int, size: int, part: str, notify:
 def _generator_version() -> str:
     sources = sorted(Path(synthetic.__file__).parent.glob("*.py"))
     return sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:12]
+
+
+def chunks(array: Pixels) -> Iterator[Pixels]:
+    """A few images at a time: a site's may be mapped from disk and larger than the memory."""
+    n = max(1, CHUNK_BYTES // array[0].size)
+    for start in range(0, len(array), n):
+        yield array[start : start + n]

@@ -1,4 +1,4 @@
-"""Figures of a run, as inline SVG that follows the page's colours, or as files."""
+"""Figures of a run and of its data, as inline SVG that follows the page's colours, or as files."""
 
 from collections.abc import Mapping, Sequence
 from io import StringIO
@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 from matplotlib.figure import Figure
 
+from fedce.data.inspection import N_BINS, SiteFacts
 from fedce.errors import RunError
 
 # Okabe and Ito's colours: told apart by colour-blind readers, on white and on black.
@@ -33,6 +35,9 @@ STYLE: dict[str, Any] = {
     "figure.facecolor": "none",
     "legend.frameon": False,
 }
+CHANNELS = (("red", "#D55E00", "-"), ("green", "#009E73", "--"), ("blue", "#0072B2", ":"))
+PANELS_A_ROW = 3
+LONGEST_NAME = 30
 Rounds = Sequence[Mapping[str, Any]]
 
 
@@ -98,6 +103,66 @@ def dice(results: Mapping[str, Any]) -> str:
         axes.set_ylim(0, 1.05)
         axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
     return _svg(figure)
+
+
+def grey_values(sites: Sequence[SiteFacts]) -> str:
+    """How bright each site's pixels are, a panel a site, over the average of all."""
+    bins = np.linspace(0, 256, N_BINS + 1)
+    histograms = [100 * site.grey.histogram for site in sites]
+    average = np.mean([histogram.mean(axis=0) for histogram in histograms], axis=0)
+    # Black surroundings and burnt-out white are single bins that would press everything else flat.
+    top = 1.1 * max(histogram[:, 1:-1].max() for histogram in histograms) or 100
+    with mpl.rc_context(STYLE):
+        n_rows = -(-len(sites) // PANELS_A_ROW)
+        figure = Figure(figsize=(8, 0.7 + 1.6 * n_rows), layout="constrained")
+        panels = figure.subplots(n_rows, PANELS_A_ROW, sharex=True, sharey=True, squeeze=False).ravel()
+        for panel, site, histogram in zip(panels, sites, histograms, strict=False):
+            panel.stairs(average, bins, fill=True, color=INK, alpha=0.15, label="average of all sites")
+            for values, (name, colour, line) in zip(histogram, CHANNELS, strict=False):
+                look = {"color": colour, "linestyle": line} if len(histogram) > 1 else {"color": COLOURS[0]}
+                panel.stairs(values, bins, baseline=None, linewidth=1.4, label=name, **look)
+            panel.set_title(_short(site.name), fontsize=11)
+            panel.set_ylim(0, top)
+            panel.set_xlim(0, 256)
+            panel.set_xticks([0, 64, 128, 192, 255])
+        for panel in panels[len(sites) :]:
+            panel.remove()
+        figure.supxlabel("grey value", fontsize=11)
+        figure.supylabel("pixels, %", fontsize=11)
+        if len(histograms[0]) > 1:
+            figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+    return _svg(figure)
+
+
+def mask_areas(sites: Sequence[SiteFacts]) -> str:
+    """How much of an image is marked: all of a site's, the middle half, the median."""
+    classes = list(sites[0].areas)
+    with mpl.rc_context(STYLE):
+        figure, axes = _axes("marked part of the image, %", "")
+        figure.set_figheight(0.9 + len(sites) * (0.2 + 0.2 * len(classes)))
+        axes.grid(axis="x", alpha=0.15, color=INK)
+        for j, name in enumerate(classes):
+            places = np.arange(len(sites)) + (j - (len(classes) - 1) / 2) * 0.8 / len(classes)
+            spread = np.array([np.percentile(100 * site.areas[name], (0, 25, 50, 75, 100)) for site in sites]).T
+            colour = COLOURS[j % len(COLOURS)]
+            axes.hlines(places, spread[0], spread[4], color=colour, linewidth=1.2)
+            axes.hlines(places, spread[1], spread[3], color=colour, linewidth=6)
+            axes.plot(spread[2], places, MARKERS[j % len(MARKERS)], label=_label(name), **_ringed(colour))
+        axes.set_yticks(range(len(sites)), [_short(site.name) for site in sites])
+        axes.set_ylim(len(sites) - 0.5, -0.5)
+        axes.set_xlim(left=0)
+        if len(classes) > 1:
+            axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
+    return _svg(figure)
+
+
+def _ringed(colour: str) -> dict[str, Any]:
+    """A mark that is seen on a bar of its own colour."""
+    return {"color": INK, "markersize": 6, "markerfacecolor": colour, "markeredgecolor": INK}
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"
 
 
 def _label(site: str) -> str:

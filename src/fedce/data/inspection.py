@@ -1,0 +1,182 @@
+"""What a federation's data look like, in numbers: counts, sizes, grey values, mask areas, and how sites differ."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedce.data.duplicates import Duplicate, find_duplicates, groups_with
+from fedce.data.sites import Pixels, SiteData, Sites, chunks
+
+Counts = NDArray[np.int64]
+Numbers = NDArray[np.float64]
+Size = tuple[int, int]
+"""Height and width in pixels."""
+N_BINS = 64
+N_GREYS = 256
+PERCENTILES = (1, 25, 50, 75, 99)
+EXAMPLES_AT = (1 / 6, 1 / 2, 5 / 6)
+"""A small, a middling and a large one: where the examples stand among a site's images, ordered by marked area."""
+
+
+@dataclass(frozen=True, eq=False)
+class GreyValues:
+    """How often each grey value occurs in each channel, over all pixels; everything else follows from that."""
+
+    counts: Counts
+    """(channels, 256)."""
+
+    @property
+    def shares(self) -> Numbers:
+        shares: Numbers = self.counts / self.counts.sum(axis=1, keepdims=True)
+        return shares
+
+    @property
+    def histogram(self) -> Numbers:
+        """Share of the pixels in each of 64 bins, (channels, 64)."""
+        histogram: Numbers = self.shares.reshape(len(self.counts), N_BINS, -1).sum(axis=2)
+        return histogram
+
+    @property
+    def mean(self) -> Numbers:
+        return self.shares @ np.arange(N_GREYS)
+
+    @property
+    def std(self) -> Numbers:
+        return np.sqrt(self.shares @ np.arange(N_GREYS) ** 2 - self.mean**2)
+
+    @property
+    def percentiles(self) -> Counts:
+        """(channels, PERCENTILES): the smallest grey value that at least this many per cent don't exceed."""
+        # Whole numbers, because a rounded sum of shares may miss a limit that is met exactly.
+        reached = 100 * np.cumsum(self.counts, axis=1)
+        limits = self.counts.sum(axis=1)[:, None] * np.array(PERCENTILES)
+        return np.stack([np.searchsorted(*pair) for pair in zip(reached, limits, strict=True)])
+
+
+@dataclass(frozen=True, eq=False)
+class SiteFacts:
+    """What one site has."""
+
+    name: str
+    n_images: int
+    n_cases: int
+    n_by_part: Mapping[str, int]
+    """Images for training, validation and test."""
+    n_test_cases: int
+    sizes: tuple[Size, Size, Size]
+    """The smallest, the middle and the largest original image, by its number of pixels."""
+    spacing: tuple[float, float] | None
+    """The finest and the coarsest distance of two pixels in millimetres; None where the files don't say."""
+    grey: GreyValues
+    areas: Mapping[str, Numbers]
+    """Class to the marked fraction of each image."""
+    examples: tuple[int, ...]
+    """Images to look at."""
+
+    @property
+    def n_empty(self) -> dict[str, int]:
+        """Class to the number of images in which nothing is marked."""
+        return {name: int((areas == 0).sum()) for name, areas in self.areas.items()}
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "site": self.name,
+            "images": self.n_images,
+            "cases": self.n_cases,
+            **self.n_by_part,
+            "sizes": dict(zip(("smallest", "median", "largest"), self.sizes, strict=True)),
+            "spacing_mm": self.spacing,
+            "grey_mean": self.grey.mean.tolist(),
+            "grey_std": self.grey.std.tolist(),
+            "grey_percentiles": {str(p): self.grey.percentiles[:, i].tolist() for i, p in enumerate(PERCENTILES)},
+            "histogram": self.grey.histogram.tolist(),
+            "area": {
+                name: {"min": float(areas.min()), "median": float(np.median(areas)), "max": float(areas.max())}
+                for name, areas in self.areas.items()
+            },
+            "empty_masks": self.n_empty,
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Inspection:
+    """What a federation has."""
+
+    sites: tuple[SiteFacts, ...]
+    distances: Numbers
+    """(sites, sites): how far apart the grey values are, in grey levels."""
+    duplicates: tuple[Duplicate, ...]
+    groups: Sequence[Sequence[str]]
+    """data.groups as it is, and the near-duplicates of each site."""
+
+    @property
+    def mean_distances(self) -> Numbers:
+        """Of each site to the others."""
+        mean: Numbers = self.distances.sum(axis=1) / (len(self.sites) - 1)
+        return mean
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "sites": [site.as_dict() for site in self.sites],
+            "distances": self.distances.tolist(),
+            "near_duplicates": [duplicate.as_dict() for duplicate in self.duplicates],
+            "groups": self.groups,
+        }
+
+
+def inspect_sites(sites: Sites) -> Inspection:
+    facts = tuple(site_facts(site, tuple(sites.classes)) for site in sites)
+    duplicates = tuple(find_duplicates(sites))
+    distances = np.array([[distance(one.grey, other.grey) for other in facts] for one in facts])
+    return Inspection(facts, distances, duplicates, groups_with(sites.config.groups, duplicates))
+
+
+def site_facts(site: SiteData, classes: tuple[str, ...]) -> SiteFacts:
+    areas = np.concatenate([masks.mean(axis=(2, 3)) for masks in chunks(site.masks)])
+    return SiteFacts(
+        name=site.name,
+        n_images=len(site.images),
+        n_cases=len(set(site.cases)),
+        n_by_part={part: len(rows) for part, rows in site.split.parts.items()},
+        n_test_cases=len({site.cases[row] for row in site.split.test}),
+        sizes=_sizes(site),
+        spacing=_spacing(site),
+        grey=grey_values(site.images),
+        areas=dict(zip(classes, areas.T, strict=True)),
+        examples=_examples(areas.sum(axis=1)),
+    )
+
+
+def grey_values(images: Pixels) -> GreyValues:
+    counts = np.zeros((images.shape[1], N_GREYS), np.int64)
+    for chunk in chunks(images):
+        for channel, total in enumerate(counts):
+            total += np.bincount(chunk[:, channel].ravel(), minlength=N_GREYS)
+    return GreyValues(counts)
+
+
+def distance(one: GreyValues, other: GreyValues) -> float:
+    """Wasserstein-1: by how many grey levels a pixel must be moved, on average, to make one out of the other."""
+    # On evenly spaced values it is the area between the cumulative distributions.
+    between = np.abs(np.cumsum(one.shares - other.shares, axis=1)).sum(axis=1)
+    return float(between.mean())
+
+
+def _sizes(site: SiteData) -> tuple[Size, Size, Size]:
+    height, width = site.images.shape[2:]
+    known = [(origin.height, origin.width) for origin in site.origins] or [(height, width)]
+    known.sort(key=lambda size: (size[0] * size[1], size))
+    return known[0], known[len(known) // 2], known[-1]
+
+
+def _spacing(site: SiteData) -> tuple[float, float] | None:
+    known = [distance for origin in site.origins for distance in origin.spacing or ()]
+    return (min(known), max(known)) if known else None
+
+
+def _examples(areas: Numbers) -> tuple[int, ...]:
+    order = np.argsort(areas, kind="stable")
+    return tuple(dict.fromkeys(int(order[int(at * len(order))]) for at in EXAMPLES_AT))

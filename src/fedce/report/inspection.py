@@ -1,0 +1,167 @@
+"""What a federation's data look like, as one self-contained HTML page."""
+
+import json
+from base64 import b64encode
+from collections.abc import Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedce.data.duplicates import Duplicate
+from fedce.data.inspection import Inspection, SiteFacts
+from fedce.data.overlays import COLOURS, overlay
+from fedce.data.resizing import to_size
+from fedce.data.sites import Pixels, SiteData, Sites
+from fedce.files import write_bytes
+from fedce.report.pages import page
+
+PICTURE_SIDE = 160
+"""Pixels of the longer side of a picture, at most."""
+SHOWN_DUPLICATES = 30
+FEW_CASES = 10
+"""A site that tests on fewer has a rough Dice."""
+
+
+def write_inspection(sites: Sites, found: Inspection, path: Path) -> Path:
+    from fedce.report import plots
+
+    content = page(
+        "inspection.html.j2",
+        data_name=source_name(sites),
+        height=sites[0].images.shape[2],
+        width=sites[0].images.shape[3],
+        summary=summary(found),
+        found=found,
+        site_names=[site.name for site in found.sites],
+        rows=[site_row(site) for site in found.sites],
+        legend=[(name, "rgb({} {} {})".format(*COLOURS[i % len(COLOURS)])) for i, name in enumerate(sites.classes)],
+        examples=[(site.name, _examples(site, facts)) for site, facts in zip(sites, found.sites, strict=True)],
+        duplicates=_duplicates(sites, found),
+        groups=groups_lines(found.groups) if found.groups else None,
+        # Sites that are all alike have no largest distance to colour by.
+        largest=found.distances.max() or 1,
+        grey_plot=plots.grey_values(found.sites),
+        areas_plot=plots.mask_areas(found.sites),
+    )
+    write_bytes(path, content)
+    return path
+
+
+def source_name(sites: Sites) -> str:
+    """The folder's name alone: where it lies on somebody's machine is nobody else's business."""
+    return Path(sites.config.source).resolve().name
+
+
+def summary(found: Inspection) -> list[str]:
+    """What stands out, in plain words."""
+    n_images, n_cases = (sum(getattr(site, key) for site in found.sites) for key in ("n_images", "n_cases"))
+    sentences = [f"{len(found.sites)} sites with {n_images} images of {n_cases} cases.", _most_different(found)]
+    sentences.append(_near_duplicates(found))
+    empty = [
+        f"{n} of {site.n_images} at {site.name}" + (f" ({name})" if len(site.areas) > 1 else "")
+        for site in found.sites
+        for name, n in site.n_empty.items()
+        if n
+    ]
+    sentences.append(f"Masks that mark nothing: {', '.join(empty)}." if empty else "Every mask marks something.")
+    few = [f"{site.name} ({site.n_test_cases})" for site in found.sites if site.n_test_cases < FEW_CASES]
+    if few:
+        sentences.append(f"Tested on fewer than {FEW_CASES} cases, so with a rough Dice: {', '.join(few)}.")
+    return sentences
+
+
+def _most_different(found: Inspection) -> str:
+    far = int(found.mean_distances.argmax())
+    others = np.delete(np.delete(found.distances, far, 0), far, 1)
+    if len(others) == 1:
+        one, other = found.sites
+        return f"The grey values of {one.name} and {other.name} lie {found.distances[0, 1]:.1f} levels of 255 apart."
+    among = others.sum() / (len(others) * (len(others) - 1))
+    return (
+        f"{found.sites[far].name} looks most different: its grey values lie {found.mean_distances[far]:.1f} levels of "
+        f"255 from the others', which lie {among:.1f} from each other."
+    )
+
+
+def _near_duplicates(found: Inspection) -> str:
+    n, n_sites = len(found.duplicates), sum(pair.across_sites for pair in found.duplicates)
+    n_splits = sum(pair.across_splits and not pair.across_sites for pair in found.duplicates)
+    if not n:
+        return "No two cases are near-duplicates."
+    pairs = "1 pair of cases is a near-duplicate" if n == 1 else f"{n} pairs of cases are near-duplicates"
+    return (
+        f"{pairs}: {n_splits} in two splits of one site, {n - n_splits - n_sites} in one split, {n_sites} in two sites."
+    )
+
+
+def site_row(site: SiteFacts) -> dict[str, Any]:
+    """A site's facts as the texts of a table."""
+    return {
+        "site": site.name,
+        "images": str(site.n_images),
+        "cases": str(site.n_cases),
+        "split": " / ".join(str(n) for n in site.n_by_part.values()),
+        "size": _span(*(f"{height} x {width}" for height, width in (site.sizes[0], site.sizes[2]))),
+        "median_size": "{} x {}".format(*site.sizes[1]),
+        "spacing": _span(*(f"{distance:.2f}" for distance in site.spacing)) + " mm" if site.spacing else "unknown",
+        "grey": f"{site.grey.mean.mean():.0f} ± {site.grey.std.mean():.0f}",
+        "areas": {
+            name: f"{100 * np.median(areas):.1f} ({100 * areas.min():.1f} to {100 * areas.max():.1f})"
+            for name, areas in site.areas.items()
+        },
+        "empty": {name: str(n) for name, n in site.n_empty.items()},
+    }
+
+
+def _span(low: str, high: str) -> str:
+    return low if low == high else f"{low} to {high}"
+
+
+def groups_lines(groups: Sequence[Sequence[str]]) -> str:
+    """data.groups as TOML."""
+    return "\n".join(["groups = [", *(f"  {group_line(group)}" for group in groups), "]"])
+
+
+def group_line(group: Sequence[str]) -> str:
+    return f"{json.dumps(list(group), ensure_ascii=False)},"
+
+
+def _examples(site: SiteData, facts: SiteFacts) -> list[dict[str, str]]:
+    """The chosen images of a site, outlined."""
+    return [{"file": site.files[row], "picture": picture(site.images[row], site.masks[row])} for row in facts.examples]
+
+
+def _duplicates(sites: Sites, found: Inspection) -> list[dict[str, Any]]:
+    images_of = {site.name: site.images for site in sites}
+    return [
+        {
+            "similarity": f"{pair.similarity:.3f}",
+            "where": _where(pair),
+            "pictures": [
+                {"site": one.site, "file": one.file, "picture": picture(images_of[one.site][one.row])}
+                for one in (pair.one, pair.other)
+            ],
+            "line": group_line(pair.group) if pair.group else None,
+        }
+        for pair in found.duplicates[:SHOWN_DUPLICATES]
+    ]
+
+
+def _where(pair: Duplicate) -> str:
+    if pair.across_sites:
+        return "in two sites"
+    return f"in {pair.one.part} and {pair.other.part}" if pair.across_splits else f"both in {pair.one.part}"
+
+
+def picture(image: Pixels, masks: Pixels | None = None) -> str:
+    """An image (channels, height, width), with outlines of its masks, as a data URI."""
+    height, width = image.shape[1:]
+    scale = min(1, PICTURE_SIDE / max(height, width))
+    size = (max(1, round(scale * height)), max(1, round(scale * width)))
+    # Outlined after scaling, because a line of one pixel would fade.
+    marked = np.zeros((0, *size), np.uint8) if masks is None else to_size(masks, size, "stretch", is_mask=True)
+    buffer = BytesIO()
+    overlay(to_size(image, size, "stretch"), marked).save(buffer, format="PNG", optimize=True)
+    return f"data:image/png;base64,{b64encode(buffer.getvalue()).decode()}"
