@@ -1,5 +1,6 @@
 """Small stand-ins: models of a few numbers, and sites whose answers are known."""
 
+import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -110,3 +111,26 @@ def write_site(root: Path, site: str, n: int = 8, size=(32, 32), mode="RGB", val
 
 def rounded(values: Mapping[str, float], digits: int = 6) -> dict[str, float]:
     return {key: round(value, digits) for key, value in values.items()}
+
+
+def open_page(chromium: str, page: Path, folder: Path) -> tuple[subprocess.CompletedProcess[str], Path]:
+    """What Chromium makes of a page (its elements on stdout, its complaints on stderr), and a picture of it."""
+    picture = folder / "page.png"
+    quiet = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
+    shown = subprocess.run(
+        [
+            chromium,
+            *quiet,
+            "--window-size=1000,2400",
+            "--enable-logging=stderr",
+            "--dump-dom",
+            f"--user-data-dir={folder / 'profile'}",
+            f"--screenshot={picture}",
+            page.as_uri(),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    return shown, picture

@@ -361,6 +361,8 @@ def inspect(target: Path, source: str | None, out: Path | None, assignments: tup
     is_file = target.suffix == ".toml" and not target.is_dir()
     if source is not None and not is_file:
         raise ConfigError(f"--data {source} goes with an experiment file, but {target} is data; leave out one")
+    if out is not None and out.is_dir():
+        raise ConfigError(f"--out: {out} is a folder; give a file such as {out / 'data.html'}")
     named = {"data.source": source if is_file else str(target)}
     changes = {key: value for key, value in named.items() if value is not None}
     config = load(target if is_file else None, changes | dict(parse_assignment(text) for text in assignments))

@@ -3,11 +3,11 @@
 import json
 import re
 import shutil
-import subprocess
 from pathlib import Path
 
 from fedce.record import RunFolder
 from fedce.report import summary, write_report
+from support import open_page
 
 
 def test_it_stands_alone(tiny_run: Path):
@@ -76,24 +76,7 @@ def test_the_summary_tells_who_is_served_badly():
 
 
 def test_it_opens_in_chromium(tiny_run: Path, tmp_path: Path, chromium):
-    picture = tmp_path / "page.png"
-    quiet = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
-    shown = subprocess.run(
-        [
-            chromium,
-            *quiet,
-            "--window-size=1000,2400",
-            "--enable-logging=stderr",
-            "--dump-dom",
-            f"--user-data-dir={tmp_path / 'profile'}",
-            f"--screenshot={picture}",
-            (tiny_run / "report.html").as_uri(),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
+    shown, picture = open_page(chromium, tiny_run / "report.html", tmp_path)
     assert "Contributions over the rounds" in shown.stdout
     assert shown.stdout.count("</svg>") == 3
     assert "CONSOLE" not in shown.stderr

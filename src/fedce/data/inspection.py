@@ -45,7 +45,9 @@ class GreyValues:
 
     @property
     def std(self) -> Numbers:
-        return np.sqrt(self.shares @ np.arange(N_GREYS) ** 2 - self.mean**2)
+        squares = (np.arange(N_GREYS) - self.mean[:, None]) ** 2
+        std: Numbers = np.sqrt((self.shares * squares).sum(axis=1))
+        return std
 
     @property
     def percentiles(self) -> Counts:

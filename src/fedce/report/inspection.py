@@ -2,6 +2,7 @@
 
 import json
 from base64 import b64encode
+from collections import Counter
 from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
@@ -35,6 +36,7 @@ def write_inspection(sites: Sites, found: Inspection, path: Path) -> Path:
         summary=summary(found),
         found=found,
         site_names=[site.name for site in found.sites],
+        any_spacing=any(site.spacing for site in found.sites),
         rows=[site_row(site) for site in found.sites],
         legend=[(name, "rgb({} {} {})".format(*COLOURS[i % len(COLOURS)])) for i, name in enumerate(sites.classes)],
         examples=[(site.name, _examples(site, facts)) for site, facts in zip(sites, found.sites, strict=True)],
@@ -86,14 +88,15 @@ def _most_different(found: Inspection) -> str:
 
 
 def _near_duplicates(found: Inspection) -> str:
-    n, n_sites = len(found.duplicates), sum(pair.across_sites for pair in found.duplicates)
-    n_splits = sum(pair.across_splits and not pair.across_sites for pair in found.duplicates)
+    n = len(found.duplicates)
     if not n:
         return "No two cases are near-duplicates."
-    pairs = "1 pair of cases is a near-duplicate" if n == 1 else f"{n} pairs of cases are near-duplicates"
-    return (
-        f"{pairs}: {n_splits} in two splits of one site, {n - n_splits - n_sites} in one split, {n_sites} in two sites."
+    where = Counter(
+        "in two sites" if pair.across_sites else "in two splits of a site" if pair.across_splits else "in one split"
+        for pair in found.duplicates
     )
+    pairs = "1 pair of cases is nearly the same" if n == 1 else f"{n} pairs of cases are nearly the same"
+    return f"{pairs}: {', '.join(f'{count} {place}' for place, count in sorted(where.items()))}."
 
 
 def site_row(site: SiteFacts) -> dict[str, Any]:

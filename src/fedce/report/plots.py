@@ -10,6 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from fedce.data.inspection import N_BINS, SiteFacts
+from fedce.data.overlays import COLOURS as OUTLINES
 from fedce.errors import RunError
 
 # Okabe and Ito's colours: told apart by colour-blind readers, on white and on black.
@@ -35,7 +36,7 @@ STYLE: dict[str, Any] = {
     "figure.facecolor": "none",
     "legend.frameon": False,
 }
-CHANNELS = (("red", "#D55E00", "-"), ("green", "#009E73", "--"), ("blue", "#0072B2", ":"))
+CHANNELS = (("red", "#D55E00", "-"), ("green", "#009E73", "--"), ("blue", "#3A8FD6", "-."))
 PANELS_A_ROW = 3
 LONGEST_NAME = 30
 Rounds = Sequence[Mapping[str, Any]]
@@ -106,31 +107,29 @@ def dice(results: Mapping[str, Any]) -> str:
 
 
 def grey_values(sites: Sequence[SiteFacts]) -> str:
-    """How bright each site's pixels are, a panel a site, over the average of all."""
+    """How bright each site's pixels are, a panel a site, before the average of all sites."""
     bins = np.linspace(0, 256, N_BINS + 1)
-    histograms = [100 * site.grey.histogram for site in sites]
-    average = np.mean([histogram.mean(axis=0) for histogram in histograms], axis=0)
-    # Black surroundings and burnt-out white are single bins that would press everything else flat.
-    top = 1.1 * max(histogram[:, 1:-1].max() for histogram in histograms) or 100
+    histograms = np.array([100 * site.grey.histogram for site in sites])
+    looks = CHANNELS if histograms.shape[1] > 1 else (("", COLOURS[0], "-"),)
     with mpl.rc_context(STYLE):
         n_rows = -(-len(sites) // PANELS_A_ROW)
         figure = Figure(figsize=(8, 0.7 + 1.6 * n_rows), layout="constrained")
         panels = figure.subplots(n_rows, PANELS_A_ROW, sharex=True, sharey=True, squeeze=False).ravel()
         for panel, site, histogram in zip(panels, sites, histograms, strict=False):
-            panel.stairs(average, bins, fill=True, color=INK, alpha=0.15, label="average of all sites")
-            for values, (name, colour, line) in zip(histogram, CHANNELS, strict=False):
-                look = {"color": colour, "linestyle": line} if len(histogram) > 1 else {"color": COLOURS[0]}
-                panel.stairs(values, bins, baseline=None, linewidth=1.4, label=name, **look)
+            for values, average, (name, colour, line) in zip(histogram, histograms.mean(axis=0), looks, strict=True):
+                panel.stairs(average, bins, fill=True, color=colour, alpha=0.18)
+                panel.stairs(values, bins, baseline=None, color=colour, linestyle=line, linewidth=1.4, label=name)
             panel.set_title(_short(site.name), fontsize=11)
-            panel.set_ylim(0, top)
-            panel.set_xlim(0, 256)
-            panel.set_xticks([0, 64, 128, 192, 255])
+        panels[0].set_xlim(0, 256)
+        panels[0].set_xticks([0, 64, 128, 192, 256])
+        # A black frame is one bin that would press everything else flat; constant images have nothing but such bins.
+        panels[0].set_ylim(0, 1.1 * np.percentile(histograms, 99.5) or 100)
         for panel in panels[len(sites) :]:
             panel.remove()
         figure.supxlabel("grey value", fontsize=11)
         figure.supylabel("pixels, %", fontsize=11)
-        if len(histograms[0]) > 1:
-            figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+        if len(looks) > 1:
+            figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=len(looks))
     return _svg(figure)
 
 
@@ -144,7 +143,7 @@ def mask_areas(sites: Sequence[SiteFacts]) -> str:
         for j, name in enumerate(classes):
             places = np.arange(len(sites)) + (j - (len(classes) - 1) / 2) * 0.8 / len(classes)
             spread = np.array([np.percentile(100 * site.areas[name], (0, 25, 50, 75, 100)) for site in sites]).T
-            colour = COLOURS[j % len(COLOURS)]
+            colour = "#{:02x}{:02x}{:02x}".format(*OUTLINES[j % len(OUTLINES)])
             axes.hlines(places, spread[0], spread[4], color=colour, linewidth=1.2)
             axes.hlines(places, spread[1], spread[3], color=colour, linewidth=6)
             axes.plot(spread[2], places, MARKERS[j % len(MARKERS)], label=_label(name), **_ringed(colour))
@@ -158,7 +157,7 @@ def mask_areas(sites: Sequence[SiteFacts]) -> str:
 
 def _ringed(colour: str) -> dict[str, Any]:
     """A mark that is seen on a bar of its own colour."""
-    return {"color": INK, "markersize": 6, "markerfacecolor": colour, "markeredgecolor": INK}
+    return {"color": colour, "markersize": 6, "markerfacecolor": "white", "markeredgewidth": 1.5}
 
 
 def _short(name: str) -> str:
