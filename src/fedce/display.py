@@ -208,23 +208,27 @@ def inspection_table(found: "Inspection") -> Table:
     )
     table.add_column("site")
     rows = [_inspection_cells(site, distance) for site, distance in zip(found.sites, found.mean_distances, strict=True)]
-    if all(row["cases"] == row["images"] for row in rows):
-        for row in rows:  # A column that says nothing new, where eighty characters are few.
-            del row["cases"]
-    for name in rows[0]:
-        table.add_column(Text(name), justify="right")
+    # Eighty characters are few: no column that says nothing new.
+    silent = {"cases"} if all(row["cases"] == row["images"] for row in rows) else set()
+    silent |= set() if any(row["mm"] for row in rows) else {"mm"}
+    names = [name for name in rows[0] if name not in silent]
+    for name in names:
+        # Numbers stay whole in a narrow terminal; the name of a class gives way.
+        table.add_column(Text(name), justify="right", no_wrap=not name.endswith(", %"), overflow="fold")
     for site, row in zip(found.sites, rows, strict=True):
-        table.add_row(Text(site.name), *row.values())
+        table.add_row(Text(site.name), *(row[name] for name in names))
     return table
 
 
 def _inspection_cells(site: "SiteFacts", distance: float) -> dict[str, str]:
-    low, _, high = (f"{height}x{width}" for height, width in site.sizes)
+    sizes = (f"{height}x{width}" for height, width in (site.sizes[0], site.sizes[-1]))
+    distances = (f"{distance:.2f}" for distance in site.spacing or ())
     return {
         "images": str(site.n_images),
         "cases": str(site.n_cases),
         "split": "/".join(str(n) for n in site.n_by_part.values()),
-        "size": low if low == high else f"{low} {high}",
+        "size": " ".join(dict.fromkeys(sizes)),
+        "mm": " ".join(dict.fromkeys(distances)),
         "grey": f"{site.grey.mean.mean():.0f}±{site.grey.std.mean():.0f}",
         **{f"{name}, %": f"{100 * median(areas):.1f}" for name, areas in site.areas.items()},
         "distance": f"{distance:.1f}",

@@ -12,6 +12,7 @@ from fedce.data.cache import Origin
 from fedce.data.duplicates import Duplicate, Picture, find_duplicates, groups_with
 from fedce.data.inspection import distance, grey_values, inspect_sites, site_facts
 from fedce.data.splits import stated
+from fedce.display import inspection_table
 from fedce.report.inspection import groups_lines, picture, summary
 
 PARTS = ("train", "train", "validation", "test")
@@ -97,6 +98,18 @@ def test_counts_sizes_and_spacing():
     built_in = site_facts(site("a", noise(0)), ("organ",))
     assert built_in.sizes == ((64, 64),) * 3
     assert built_in.spacing is None
+
+
+def columns(*members: SiteData) -> list[str]:
+    return [str(column.header) for column in inspection_table(inspect_sites(federation(*members))).columns]
+
+
+def test_the_table_has_no_column_that_says_nothing():
+    origins = tuple(Origin("v", 0, 64, 64, (0.5, 0.5)) for _ in range(4))
+    plain = ["site", "images", "split", "size", "grey", "organ, %", "distance"]
+    assert columns(site("a", noise(0)), site("b", noise(1))) == plain
+    volumes = site("a", noise(0), cases="vvwx", origins=origins)
+    assert columns(volumes, site("b", noise(1))) == [*plain[:2], "cases", *plain[2:4], "mm", *plain[4:]]
 
 
 def with_a_copy(seed: int, source: int, target: int, brightness: float = 1.0) -> np.ndarray:

@@ -112,9 +112,10 @@ def grey_values(sites: Sequence[SiteFacts]) -> str:
     histograms = np.array([100 * site.grey.histogram for site in sites])
     looks = CHANNELS if histograms.shape[1] > 1 else (("", COLOURS[0], "-"),)
     with mpl.rc_context(STYLE):
-        n_rows = -(-len(sites) // PANELS_A_ROW)
+        n_columns = min(PANELS_A_ROW, len(sites))
+        n_rows = -(-len(sites) // n_columns)
         figure = Figure(figsize=(8, 0.7 + 1.6 * n_rows), layout="constrained")
-        panels = figure.subplots(n_rows, PANELS_A_ROW, sharex=True, sharey=True, squeeze=False).ravel()
+        panels = figure.subplots(n_rows, n_columns, sharex=True, sharey=True, squeeze=False).ravel()
         for panel, site, histogram in zip(panels, sites, histograms, strict=False):
             for values, average, (name, colour, line) in zip(histogram, histograms.mean(axis=0), looks, strict=True):
                 panel.stairs(average, bins, fill=True, color=colour, alpha=0.18)
@@ -123,7 +124,9 @@ def grey_values(sites: Sequence[SiteFacts]) -> str:
         panels[0].set_xlim(0, 256)
         panels[0].set_xticks([0, 64, 128, 192, 256])
         # A black frame is one bin that would press everything else flat; constant images have nothing but such bins.
-        panels[0].set_ylim(0, 1.1 * np.percentile(histograms, 99.5) or 100)
+        panels[0].set_ylim(0, 1.1 * min(histograms.max(), 2 * np.percentile(histograms, 98)) or 100)
+        for panel in panels[len(sites) - n_columns : len(sites)]:
+            panel.tick_params(labelbottom=True)  # Also above a place that is left empty.
         for panel in panels[len(sites) :]:
             panel.remove()
         figure.supxlabel("grey value", fontsize=11)
