@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, ParamSpec
 
 import click
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fedce.config import Config
 
 P = ParamSpec("P")
+UNMATCHED_SHOWN = 5
 
 
 def one_line_errors(command: Callable[P, None]) -> Callable[P, None]:
@@ -27,7 +28,7 @@ def one_line_errors(command: Callable[P, None]) -> Callable[P, None]:
         try:
             command(*args, **kwargs)
         except FedceError as error:
-            _fail(" ".join(str(error).split()))
+            _fail("\n".join(" ".join(line.split()) for line in error.lines))
         except OSError as error:
             _fail(f"{error.filename or 'a file'}: {error.strerror or error}")
         except KeyboardInterrupt:
@@ -298,6 +299,39 @@ def compare(
         display.notice(f"written to {folder}")
     if as_json:
         click.echo((folder / "compare.json").read_text("utf-8"))
+
+
+@main.group()
+def data() -> None:
+    """Prepare public data sets."""
+
+
+@data.command()
+@click.argument("task", type=click.Choice(["prostate", "fundus"]))
+@click.option(
+    "--source", type=click.Path(path_type=Path), metavar="DIR", help="The folder with the downloaded data sets."
+)
+@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="Where the sites go; default data/TASK.")
+@click.option("--list", "only_list", is_flag=True, help="Say what to download from where, as without --source.")
+@one_line_errors
+def prepare(task: Literal["prostate", "fundus"], source: Path | None, out: Path | None, only_list: bool) -> None:
+    """Turn the published prostate or fundus data sets into a folder of sites; the same command goes on where it was."""
+    from fedce.data import prepare as preparing
+    from fedce.display import Display, prepared_table
+
+    if source is None or only_list:
+        click.echo(preparing.guide(task))
+        return
+    place = out or Path("data") / task
+    with Display(quiet=False, out=place) as display:
+        summary = preparing.prepare(task, source, place, display.notice)
+        display.stdout.print(prepared_table(summary))
+        for site in summary.sites:
+            for line in (*site.left_out, *site.unmatched[:UNMATCHED_SHOWN]):
+                display.notice(f"{site.source.site} left out {line}")
+            if (more := len(site.unmatched) - UNMATCHED_SHOWN) > 0:
+                display.notice(f"{site.source.site} left out {more} more; all are in {place / 'prepared.json'}")
+        display.notice(f"written to {place}; train with 'fedce run {place / 'experiment.toml'}'")
 
 
 __all__: list[Any] = ["main"]

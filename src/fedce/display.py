@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from fedce.compare import Row
     from fedce.config import Config
     from fedce.data import Sites
+    from fedce.data.prepare import Summary
     from fedce.federation import Round
     from fedce.jobs import Progress as JobsProgress
     from fedce.jobs import Store
@@ -196,6 +197,28 @@ def compare_tables(rows: "Sequence[Row]") -> list[Table]:
             table.add_row(*(Text(line[i].split(" ± ")[0]) for i in columns))
         tables.append(table)
     return tables
+
+
+def prepared_table(summary: "Summary") -> Table:
+    """One row a source: what was found of what is published, and where to get what is missing."""
+    table = Table(title=Text(f"prepared in {summary.out}"), title_justify="left")
+    for name in ("site", "cases", "published", "images", "unmatched"):
+        table.add_column(name, justify="left" if name == "site" else "right")
+    table.add_column("note")
+    for site in summary.sites:
+        n_published = site.source.published
+        note = ""
+        if site.missing:
+            note = f"missing; get it from {site.source.url}"
+        elif site.n_found != n_published:
+            note = (
+                f"{abs(n_published - site.n_found)} {'fewer' if site.n_found < n_published else 'more'} than published"
+            )
+        if site.left_out:
+            note += f"{'; ' if note else ''}{len(site.left_out)} known to be broken, left out"
+        numbers = (site.n_found, n_published, site.n_images, len(site.unmatched))
+        table.add_row(Text(site.source.site), *(str(number) for number in numbers), Text(note))
+    return table
 
 
 def results_table(results: Mapping[str, Any]) -> Table:

@@ -1,6 +1,6 @@
 """What can go wrong because of the input: each error is one line that says what to do."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,10 @@ if TYPE_CHECKING:
 class FedceError(ValueError):
     """Base of all errors that a user can mend; the command line prints it as one line and exits with 2."""
 
+    @property
+    def lines(self) -> Sequence[str]:
+        return [str(self)]
+
 
 class ConfigError(FedceError):
     """An experiment file, option or hyper-parameter that can't be used."""
@@ -18,6 +22,18 @@ class ConfigError(FedceError):
 
 class DataError(FedceError):
     """Images or masks that can't be used."""
+
+
+class DataProblems(DataError):
+    """Several problems with images or masks, found together; one line for each."""
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        super().__init__("\n".join(lines))
+        self._lines = lines
+
+    @property
+    def lines(self) -> Sequence[str]:
+        return self._lines
 
 
 class ReplyError(FedceError):

@@ -1,0 +1,169 @@
+"""Volumes of any published format as NIfTI, with their geometry, and masks on the grid of their image."""
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedce.data.prepare.sources import Case, Files, Notify, Outputs
+from fedce.errors import DataError
+
+if TYPE_CHECKING:
+    import SimpleITK as sitk
+
+SAME_PLACE_MM = 0.5
+SAME_SPACING = 0.02
+SAME_DIRECTION = 0.02
+KEPT_VOLUME = 0.9
+
+
+def convert_volume(case: Case, notify: Notify) -> Outputs:
+    """A T2-weighted volume and its whole gland, 0 or 1, on the same grid."""
+    image = first_channel(read_volume(case.files["image"]))
+    gland = whole_gland(read_volume(case.files["mask"]), case)
+    mask = on_grid_of(image, gland, case, notify)
+    return {
+        f"images/{case.name}.nii.gz": nifti_bytes(image),
+        f"masks/{case.name}.nii.gz": nifti_bytes(mask),
+    }
+
+
+def read_volume(files: Files) -> "sitk.Image":
+    """One file, or a DICOM series in the order of its slices' positions, whatever they are called."""
+    import SimpleITK as sitk
+
+    place = files[0] if len(files) == 1 else files[0].parent
+    sitk.ProcessObject.SetGlobalWarningDisplay(False)  # ITK writes its warnings to stderr by itself.
+    try:
+        if files[0].suffix.lower() != ".dcm":
+            return sitk.ReadImage(str(files[0]))
+        return _read_series(files)
+    except RuntimeError as error:
+        raise DataError(f"can't read {place} ({_reason(error)}); download it again, or move it away") from None
+
+
+def _read_series(files: Files) -> "sitk.Image":
+    import SimpleITK as sitk
+
+    folder = files[0].parent
+    # No recursion and no sub-series: a folder is one series, and a slice that belongs to another is a mistake.
+    series = sitk.ImageSeriesReader.GetGDCMSeriesIDs(str(folder))
+    names = [name for uid in series for name in sitk.ImageSeriesReader.GetGDCMSeriesFileNames(str(folder), uid)]
+    if len(series) != 1 or len(names) != len(files):
+        raise DataError(
+            f"{folder} holds {len(files)} DICOM files, of which {len(names)} are slices of {len(series)} series; "
+            "expected one whole series"
+        )
+    reader = sitk.ImageSeriesReader()
+    reader.SetFileNames(names)
+    volume = reader.Execute()
+    _check_spacing_of_slices(folder, names)
+    return volume
+
+
+def _check_spacing_of_slices(folder: Path, names: Sequence[str]) -> None:
+    """A slice that is missing in the middle leaves a gap, which a NIfTI grid can't have."""
+    import SimpleITK as sitk
+
+    positions = []
+    for name in names:
+        reader = sitk.ImageFileReader()
+        reader.SetFileName(name)
+        reader.ReadImageInformation()
+        positions.append(reader.GetOrigin())
+    gaps = np.linalg.norm(np.diff(np.asarray(positions), axis=0), axis=1)
+    if len(gaps) and gaps.max() > 1.5 * np.median(gaps):
+        raise DataError(
+            f"{folder} lacks a slice: neighbours are {np.median(gaps):.1f} mm apart, but once {gaps.max():.1f} mm; "
+            "download it again, or move it away"
+        )
+
+
+def first_channel(image: "sitk.Image") -> "sitk.Image":
+    """T2 of a volume that holds several sequences, which stand along the fourth axis."""
+    return image[:, :, :, 0] if image.GetDimension() == 4 else image
+
+
+def whole_gland(mask: "sitk.Image", case: Case) -> "sitk.Image":
+    """Any zone is gland."""
+    import SimpleITK as sitk
+
+    gland = sitk.Cast(mask != 0, sitk.sitkUInt8)
+    if not sitk.GetArrayViewFromImage(gland).any():
+        raise DataError(f"the mask {_name(case)} is empty; expected the prostate in it")
+    return gland
+
+
+def on_grid_of(image: "sitk.Image", mask: "sitk.Image", case: Case, notify: Notify) -> "sitk.Image":
+    """The mask, turned to the image's axes, and moved by the nearest voxel where the two grids differ."""
+    import SimpleITK as sitk
+
+    turned = sitk.DICOMOrient(
+        mask, sitk.DICOMOrientImageFilter_GetOrientationFromDirectionCosines(image.GetDirection())
+    )
+    if turned.GetSize() != image.GetSize():
+        raise DataError(
+            f"the mask {_name(case)} is {_size(turned)} voxels, its image {_size(image)}; "
+            "expected the same number of rows, columns and slices"
+        )
+    if (difference := _difference(image, turned)) is None:
+        turned.CopyInformation(image)
+        return turned
+    moved = sitk.Resample(turned, image, sitk.Transform(), sitk.sitkNearestNeighbor, 0, sitk.sitkUInt8)
+    if (kept := _volume(moved) / _volume(turned)) < KEPT_VOLUME:
+        raise DataError(
+            f"the mask {_name(case)} lies elsewhere than its image: {difference}, and only {100 * kept:.0f} % of it "
+            "falls inside; expected the mask of this image"
+        )
+    notify(f"{case.name}: the mask's grid differs from the image's ({difference}); resampled to the nearest voxel")
+    return moved
+
+
+def _difference(image: "sitk.Image", mask: "sitk.Image") -> str | None:
+    """How two grids of the same size differ, or None if they don't."""
+    spacings, directions, origins = (
+        (np.asarray(getattr(image, name)()), np.asarray(getattr(mask, name)()))
+        for name in ("GetSpacing", "GetDirection", "GetOrigin")
+    )
+    if not np.allclose(*spacings, rtol=SAME_SPACING):
+        return f"spacing {np.round(spacings[1], 3).tolist()} mm, not {np.round(spacings[0], 3).tolist()}"
+    if not np.allclose(*directions, atol=SAME_DIRECTION):
+        return "another direction"
+    if (apart := float(np.linalg.norm(origins[0] - origins[1]))) > SAME_PLACE_MM:
+        return f"origin {apart:.1f} mm away"
+    return None
+
+
+def _volume(mask: "sitk.Image") -> float:
+    import SimpleITK as sitk
+
+    return float(sitk.GetArrayViewFromImage(mask).sum() * np.prod(mask.GetSpacing()))
+
+
+def nifti_bytes(volume: "sitk.Image") -> bytes:
+    """A .nii.gz file, the same bytes for the same volume."""
+    import SimpleITK as sitk
+
+    for key in volume.GetMetaDataKeys():  # What a DICOM header says of the patient stays behind.
+        volume.EraseMetaData(key)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "volume.nii.gz"
+        sitk.WriteImage(volume, str(path), useCompression=True)
+        return path.read_bytes()
+
+
+def _reason(error: RuntimeError) -> str:
+    """The last sentence of an ITK error, which is the only one for people."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1].rstrip(".") if lines else "unknown reason"
+
+
+def _name(case: Case) -> str:
+    files = case.files["mask"]
+    return str(files[0] if len(files) == 1 else files[0].parent)
+
+
+def _size(volume: "sitk.Image") -> str:
+    return "x".join(str(n) for n in volume.GetSize())
