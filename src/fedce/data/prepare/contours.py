@@ -13,52 +13,63 @@ Mask = NDArray[np.bool_]
 DRAWN = 16
 """A pen changes a pixel by more than this; what JPEG does to a copy is mostly less."""
 RIM_SHARE = 0.03
-"""The disc's own line is no wider than this share of its diameter, so the cup is looked for further inside."""
+"""How far inside the disc the cup is looked for where its line touches the disc's, as a share of the diameter."""
+CUP_SHARES = (0.1, 0.95)
+"""A cup is at least and at most so wide, as a share of its disc; anything else is a speck, or the disc's own line."""
 
 
 def disc_and_cup(photo: Pixels, drawn: Pixels) -> tuple[Mask, Mask] | None:
-    """The two contours that an expert drew into a copy of the photo, filled; None if they are not there.
+    """The two contours that an expert drew into a copy of the photo, filled; None if they can't be told.
 
     Each is the convex hull of its line, because some lines are open or touch the other one.
     """
     changed = np.abs(photo.astype(np.int16) - drawn.astype(np.int16)).max(axis=-1) > DRAWN
-    if (disc := _hull_of_largest(changed)) is None:
+    line = _largest(changed)
+    if (disc := _hull(line)) is None:
         return None
-    if (cup := _hull_of_largest(changed & _shrunk(disc))) is None:
-        return None
-    return disc, cup
+    for lines in (changed & disc & ~line, changed & _shrunk(disc)):
+        cup = _hull(_largest(lines))
+        if cup is not None and CUP_SHARES[0] < diameter(cup) / diameter(disc) < CUP_SHARES[1]:
+            return disc, cup
+    return None
 
 
-def _hull_of_largest(lines: Mask) -> Mask | None:
-    """The filled hull of the connected line that spans the largest box; None if it encloses nothing."""
+def _largest(lines: Mask) -> Mask:
+    """Of the connected lines the one that spans the largest box."""
     from scipy import ndimage
-    from scipy.spatial import ConvexHull, QhullError
 
     labels, n = ndimage.label(lines, structure=np.ones((3, 3)))
     if not n:
-        return None
+        return lines
     boxes = ndimage.find_objects(labels)
-    largest = max(range(n), key=lambda i: (_area(boxes[i]), -i))
-    points = np.argwhere(labels == largest + 1)
-    try:
-        corners = points[ConvexHull(points).vertices]
-    except QhullError:  # A dot or a straight stroke.
-        return None
-    image = Image.new("1", (lines.shape[1], lines.shape[0]))
-    ImageDraw.Draw(image).polygon([(int(column), int(row)) for row, column in corners], fill=1, outline=1)
-    return np.asarray(image, np.bool_)
+    largest: Mask = labels == 1 + max(range(n), key=lambda i: (_area(boxes[i]), -i))
+    return largest
 
 
 def _area(box: tuple[slice, ...]) -> int:
     return int(np.prod([part.stop - part.start for part in box]))
 
 
+def _hull(line: Mask) -> Mask | None:
+    """The filled convex hull; None of what encloses nothing."""
+    from scipy.spatial import ConvexHull, QhullError
+
+    points = np.argwhere(line)
+    try:
+        corners = points[ConvexHull(points).vertices] if len(points) > 2 else []
+    except QhullError:  # A straight stroke.
+        return None
+    if not len(corners):
+        return None
+    image = Image.new("1", (line.shape[1], line.shape[0]))
+    ImageDraw.Draw(image).polygon([(int(column), int(row)) for row, column in corners], fill=1, outline=1)
+    return np.asarray(image, np.bool_)
+
+
 def _shrunk(disc: Mask) -> Mask:
     from scipy import ndimage
 
-    top, bottom, left, right = bounds(disc)
-    width = max(2, round(RIM_SHARE * max(bottom - top, right - left)))
-    inside: Mask = ndimage.distance_transform_edt(disc) > width
+    inside: Mask = ndimage.distance_transform_edt(disc) > max(2, round(RIM_SHARE * diameter(disc)))
     return inside
 
 
@@ -79,10 +90,16 @@ def bounds(mask: Mask) -> tuple[int, int, int, int]:
     return int(rows[0]), int(rows[-1]) + 1, int(columns[0]), int(columns[-1]) + 1
 
 
+def diameter(mask: Mask) -> int:
+    """The longer side of the box around it."""
+    top, bottom, left, right = bounds(mask)
+    return max(bottom - top, right - left)
+
+
 def square_around(disc: Mask, diameters: float) -> tuple[slice, slice]:
     """Rows and columns of a square centred on the disc, moved (and, if need be, made smaller) to stay in the image."""
     top, bottom, left, right = bounds(disc)
-    side = min(round(diameters * max(bottom - top, right - left)), *disc.shape)
+    side = min(round(diameters * diameter(disc)), *disc.shape)
 
     def along(start: int, stop: int, length: int) -> slice:
         first = min(max(0, (start + stop - side) // 2), length - side)
