@@ -195,7 +195,7 @@ def test_a_stereo_photograph_becomes_two_images_of_one_case(prepared: Path):
 def test_a_view_without_contours_is_left_out_and_said(published: Path, tmp_path: Path):
     said = []
     preparing.prepare("fundus", published, tmp_path / "out", said.append)
-    assert "RIM-ONE: G-12-R: no disc is drawn in the right view; only the other one is used" in said
+    assert "RIM-ONE, G-12-R: no disc is drawn in the right view; only the other one is used" in said
 
 
 def test_more_than_half_of_the_experts_decide():
@@ -212,7 +212,7 @@ def contour(photograph: np.ndarray, circle: Circle, stop: int = 360) -> np.ndarr
 
 
 def test_a_cup_whose_line_touches_the_disc_is_told_from_it():
-    disc, cup = (120, 90, 60), (135, 90, 45)
+    disc, cup = (120, 90, 42), (130, 90, 32)
     clean = photo(disc, cup)
     found = disc_and_cup(clean, contour(contour(clean, disc), cup))
     assert found is not None
@@ -221,7 +221,7 @@ def test_a_cup_whose_line_touches_the_disc_is_told_from_it():
 
 
 def test_a_line_that_is_not_closed_is():
-    disc, cup = (120, 90, 60), (120, 90, 25)
+    disc, cup = (120, 90, 42), (120, 90, 25)
     clean = photo(disc, cup)
     found = disc_and_cup(clean, contour(contour(clean, disc, stop=340), cup, stop=300))
     assert found is not None
@@ -229,9 +229,17 @@ def test_a_line_that_is_not_closed_is():
         assert (mask != inside(circle)).sum() < 0.1 * inside(circle).sum()
 
 
-@pytest.mark.parametrize("circles", [[], [(120, 90, 60)], [(120, 90, 60), (120, 90, 2)]])
+def test_the_edge_of_the_field_of_view_is_not_taken_for_the_disc():
+    disc, cup, field = (120, 90, 42), (120, 90, 25), (120, 90, 86)
+    clean = photo(disc, cup)
+    found = disc_and_cup(clean, contour(contour(contour(clean, disc), cup), field))
+    assert found is not None
+    assert (found[0] != inside(disc)).sum() < 0.1 * inside(disc).sum()
+
+
+@pytest.mark.parametrize("circles", [[], [(120, 90, 42)], [(120, 90, 42), (120, 90, 2)]])
 def test_a_single_contour_or_a_speck_is_not_taken_for_a_cup(circles: list[Circle]):
-    clean = drawn_into = photo((120, 90, 60), (120, 90, 25))
+    clean = drawn_into = photo((120, 90, 42), (120, 90, 25))
     for circle in circles:
         drawn_into = contour(drawn_into, circle)
     assert disc_and_cup(clean, drawn_into) is None
@@ -243,7 +251,7 @@ def test_an_expert_whose_contours_are_missing_does_not_vote(tmp_path: Path):
     save(photo(*anatomy(3)), folder / "image3-2.tif")
     said = []
     preparing.prepare("fundus", tmp_path, tmp_path / "out", said.append)
-    assert "MESSIDOR: MESSIDOR_image3: no two contours can be told in image3-2.tif; this expert does not vote" in said
+    assert "MESSIDOR, MESSIDOR_image3: the contours of expert 2 can't be told; this expert does not vote" in said
     assert radius(read(tmp_path / "out", "MESSIDOR", "MESSIDOR_image3")[1] > 0) == pytest.approx(26, abs=1)
     for expert in (1, 3):
         save(photo(*anatomy(3)), folder / f"image3-{expert}.tif")
@@ -346,3 +354,13 @@ def test_the_guide_says_where_to_get_everything(fedce):
     for source in preparing.sources_of("fundus"):
         assert source.url in result.stdout
         assert source.licence in result.stdout
+
+
+@pytest.mark.parametrize("task", ["prostate", "fundus"])
+def test_the_page_on_public_data_says_the_same(task: preparing.Task):
+    page = (Path(__file__).parents[2] / "docs" / "public-data.md").read_text()
+    for source in preparing.sources_of(task):
+        (row,) = (line for line in page.splitlines() if line.startswith(f"| `{source.site}` |"))
+        assert source.licence in row
+        assert f"| {source.published} |" in row
+        assert source.url.split(" ")[0] in page

@@ -77,7 +77,7 @@ def write_series(image: sitk.Image, folder: Path, leave_out: int | None = None) 
             "0020|000e": f"{uid}.0",
             "0020|0013": str(z + 1),
             "0020|0032": "\\".join(map(str, position)),
-            "0020|0037": "1\\0\\0\\0\\1\\0",
+            "0020|0037": "\\".join(str(image.GetDirection()[i]) for i in (0, 3, 6, 1, 4, 7)),
             "0028|0030": f"{SPACING[1]}\\{SPACING[0]}",
         }
         for key, value in tags.items():
@@ -314,7 +314,13 @@ def test_a_spoilt_case_is_one_line_and_the_others_are_made(tmp_path: Path, fedce
     assert names(tmp_path / "out" / "PROMISE12") == ["Case02", "Case10"]
 
 
-@pytest.mark.parametrize(("leave_out", "line"), [(2, "lacks a slice"), (5, "12x10x6 voxels, its image 12x10x5")])
+@pytest.mark.parametrize(
+    ("leave_out", "line"),
+    [
+        (2, "is no whole series: its slices are 3.0 mm apart, but also 3.0 and 6.0"),
+        (5, "12x10x6 voxels, its image 12x10x5"),
+    ],
+)
 def test_a_dicom_slice_that_is_missing(tmp_path: Path, leave_out: int, line: str):
     patient = tmp_path / "I2CVB" / "GE" / "Patient 1"
     write_series(scan(1), patient / "T2W", leave_out=leave_out)
@@ -342,9 +348,38 @@ def test_a_grid_that_is_a_little_off_is_resampled_and_said(tmp_path: Path):
     write(mask, tmp_path / "PROMISE12" / "Case01_segmentation.mhd")
     said = []
     preparing.prepare("prostate", tmp_path, tmp_path / "out", said.append)
-    assert any("Case01: the mask's grid differs from the image's (origin 0.6 mm away)" in line for line in said)
+    assert any(
+        "PROMISE12, Case01: the mask's grid differs from the image's (origin 0.6 mm away)" in line for line in said
+    )
     moved = sitk.ReadImage(str(tmp_path / "out" / "PROMISE12" / "masks" / "Case01.nii.gz"))
     assert (sitk.GetArrayFromImage(moved)[:, :, 1:] == gland(1)[:, :, :-1]).all()
+
+
+def test_a_tilted_series_keeps_its_direction(tmp_path: Path):
+    angle = np.deg2rad(12)
+    tilt = (1, 0, 0, 0, np.cos(angle), -np.sin(angle), 0, np.sin(angle), np.cos(angle))
+    image, labels = scan(1), zones(1)
+    for part in (image, labels):
+        part.SetDirection(tilt)
+    folder = tmp_path / "NCI-ISBI"
+    write_series(image, folder / "Prostate-3T" / "Prostate3T-01-0001" / "study" / "series")
+    write(sitk.DICOMOrient(labels, "PIR"), folder / "Prostate3T-01-0001.nrrd")
+    preparing.prepare("prostate", tmp_path, tmp_path / "out", lambda message: None)
+    for part, expected in (("images", sitk.GetArrayFromImage(image)), ("masks", gland(1))):
+        written = sitk.ReadImage(str(tmp_path / "out" / "NCI_ISBI_3T" / part / "Prostate3T-01-0001.nii.gz"))
+        assert written.GetDirection() == pytest.approx(tilt, abs=1e-5)
+        assert (sitk.GetArrayFromImage(written) == expected).all()
+
+
+def test_two_series_in_one_folder_are_no_volume(tmp_path: Path):
+    patient = tmp_path / "I2CVB" / "GE" / "Patient 1"
+    write_series(scan(1), patient / "T2W")
+    write_series(scan(2), tmp_path / "other")
+    for path in (tmp_path / "other").iterdir():
+        path.rename(patient / "T2W" / f"again-{path.name}")
+    write_series(volume(gland(1)), patient / "GT" / "prostate")
+    with pytest.raises(DataError, match="is no whole series"):
+        preparing.prepare("prostate", tmp_path, tmp_path / "out", lambda message: None)
 
 
 def test_prostatex_without_its_list(tmp_path: Path):

@@ -1,6 +1,6 @@
 """Public data sets as they are published to a folder of sites that `fedce run` reads. See docs/public-data.md."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from hashlib import sha256
@@ -11,13 +11,14 @@ from typing import Any, Literal
 import tomli_w
 
 from fedce.data.prepare import fundus, prostate
-from fedce.data.prepare.sources import Case, Found, Notify, Source
+from fedce.data.prepare.sources import Case, Found, Source
 from fedce.errors import DataError, DataProblems, RunError
 from fedce.files import read_json, write_bytes, write_json
 
 __all__ = ["SiteSummary", "Source", "Summary", "Task", "guide", "prepare", "sources_of"]
 
 Task = Literal["prostate", "fundus"]
+Notify = Callable[[str], None]
 SOURCES: Mapping[Task, tuple[Source, ...]] = {"prostate": prostate.SOURCES, "fundus": fundus.SOURCES}
 SIZE = 256
 """Side of the images in the experiment that is written; the published ones have many sizes."""
@@ -66,12 +67,12 @@ class _Ledger:
             and all((self.path.parent / site / name).is_file() for name in entry["outputs"])
         )
 
-    def enter(self, site: str, case: Case, stamp: Any, digests: Mapping[str, str]) -> None:
+    def enter(self, site: str, case: Case, stamp: Any, digests: Mapping[str, str], notes: Sequence[str]) -> None:
         """Record what was made, and remove what an earlier source made of this case and the new one does not."""
         earlier = self.sites[site]["cases"].get(case.name, {"outputs": {}})
         for name in earlier["outputs"].keys() - digests.keys():
             (self.path.parent / site / name).unlink(missing_ok=True)
-        self.sites[site]["cases"][case.name] = {"made_from": stamp, "outputs": dict(digests)}
+        self.sites[site]["cases"][case.name] = {"made_from": stamp, "outputs": dict(digests), "notes": list(notes)}
         if monotonic() - self.saved > SAVE_SECONDS:
             self.save()
 
@@ -177,19 +178,25 @@ def _convert(item: Source, cases: Sequence[Case], source: Path, ledger: _Ledger,
         notify(f"{item.site}: {len(gone)} prepared before are no longer in {source} ({gone[0]}, ...); they are kept")
     notify(f"{item.site}: {len(todo)} of {len(cases)} cases to convert")
     problems, said = [], monotonic()
+    cases_by_note: dict[str, list[str]] = {}
     for i, case in enumerate(todo):
         if monotonic() - said > SAVE_SECONDS:
             notify(f"{item.site}: {i} of {len(todo)} converted")
             said = monotonic()
         try:
-            outputs = item.convert(case, lambda message: notify(f"{item.site}: {message}"))
+            notes: list[str] = []
+            outputs = item.convert(case, notes.append)
         except DataError as error:
             problems.append(f"{item.site}, case {case.name!r}: {error}")
             continue
         for name, content in outputs.items():
             write_bytes(ledger.path.parent / item.site / name, content)
         digests = {name: sha256(content).hexdigest() for name, content in outputs.items()}
-        ledger.enter(item.site, case, stamps[case.name], digests)
+        ledger.enter(item.site, case, stamps[case.name], digests, notes)
+        for note in notes:
+            cases_by_note.setdefault(note, []).append(case.name)
+    for note, names in cases_by_note.items():
+        notify(f"{item.site}, {names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''}: {note}")
     return problems
 
 

@@ -16,6 +16,8 @@ RIM_SHARE = 0.03
 """How far inside the disc the cup is looked for where its line touches the disc's, as a share of the diameter."""
 CUP_SHARES = (0.1, 0.95)
 """A cup is at least and at most so wide, as a share of its disc; anything else is a speck, or the disc's own line."""
+LARGEST_DISC = 0.5
+"""Of the photograph's shorter side; what is larger is the edge of the field of view, which JPEG changes most."""
 
 
 def disc_and_cup(photo: Pixels, drawn: Pixels) -> tuple[Mask, Mask] | None:
@@ -27,27 +29,31 @@ def disc_and_cup(photo: Pixels, drawn: Pixels) -> tuple[Mask, Mask] | None:
     line = _largest(changed)
     if (disc := _hull(line)) is None:
         return None
-    for lines in (changed & disc & ~line, changed & _shrunk(disc)):
-        cup = _hull(_largest(lines))
-        if cup is not None and CUP_SHARES[0] < diameter(cup) / diameter(disc) < CUP_SHARES[1]:
-            return disc, cup
-    return None
+    cup = _cup_within(disc, changed & disc & ~line)
+    if cup is None:  # Perhaps its line touches the disc's.
+        cup = _cup_within(disc, changed & _shrunk(disc))
+    return None if cup is None else (disc, cup)
+
+
+def _cup_within(disc: Mask, lines: Mask) -> Mask | None:
+    cup = _hull(_largest(lines))
+    if cup is None or not CUP_SHARES[0] < diameter(cup) / diameter(disc) < CUP_SHARES[1]:
+        return None
+    return cup
 
 
 def _largest(lines: Mask) -> Mask:
-    """Of the connected lines the one that spans the largest box."""
+    """Of the connected lines the one that spans the largest box; none if there are none."""
     from scipy import ndimage
 
-    labels, n = ndimage.label(lines, structure=np.ones((3, 3)))
-    if not n:
-        return lines
-    boxes = ndimage.find_objects(labels)
-    largest: Mask = labels == 1 + max(range(n), key=lambda i: (_area(boxes[i]), -i))
+    labels, _ = ndimage.label(lines, structure=np.ones((3, 3)))
+    area, best = 0, -1
+    for label, box in enumerate(ndimage.find_objects(labels), start=1):
+        height, width = (part.stop - part.start for part in box)
+        if max(height, width) <= LARGEST_DISC * min(lines.shape) and height * width > area:
+            area, best = height * width, label
+    largest: Mask = labels == best
     return largest
-
-
-def _area(box: tuple[slice, ...]) -> int:
-    return int(np.prod([part.stop - part.start for part in box]))
 
 
 def _hull(line: Mask) -> Mask | None:

@@ -8,7 +8,7 @@ from PIL import Image
 
 from fedce.data.folder import Pixels, open_image
 from fedce.data.prepare.contours import Mask, disc_and_cup, levels, majority, square_around
-from fedce.data.prepare.sources import Case, Found, Notify, Outputs, Role, Source, by_case, files_below, pair
+from fedce.data.prepare.sources import Case, Found, Note, Outputs, Role, Source, by_case, files_below, pair
 from fedce.errors import DataError
 
 CLASSES = {"disc": [128, 255], "cup": [255]}
@@ -67,12 +67,12 @@ def find_riga(root: Path) -> Found:
     return pair(root, {"image": role("prime"), **experts})
 
 
-def convert_drishti(case: Case, notify: Notify) -> Outputs:
+def convert_drishti(case: Case, note: Note) -> Outputs:
     disc, cup = (grey(case.files[role][0]) >= THREE_OF_FOUR for role in ("disc map", "cup map"))
     return cropped(case, colour(case.files["image"][0]), disc, cup)
 
 
-def convert_rim_one(case: Case, notify: Notify) -> Outputs:
+def convert_rim_one(case: Case, note: Note) -> Outputs:
     """Both views of a stereo photograph, which are crops already; a view without contours has no mask, and is left."""
     photo = colour(case.files["image"][0])
     disc, cup = (grey(case.files[role][0]) > 127 for role in ("disc mask", "cup mask"))
@@ -83,19 +83,19 @@ def convert_rim_one(case: Case, notify: Notify) -> Outputs:
         if disc[:, columns].any():
             outputs |= encoded(f"{case.name}__{view}", photo[:, columns], levels(disc[:, columns], cup[:, columns]))
         else:
-            notify(f"{case.name}: no disc is drawn in the {view} view; only the other one is used")
+            note(f"no disc is drawn in the {view} view; only the other one is used")
     if not outputs:
         raise DataError(f"{case.files['disc mask'][0]} is empty; expected the disc in it")
     return outputs
 
 
-def convert_refuge(case: Case, notify: Notify) -> Outputs:
+def convert_refuge(case: Case, note: Note) -> Outputs:
     """0 is cup, 128 rim and 255 background, which is ours upside down."""
     values = grey(case.files["mask"][0])
     return cropped(case, colour(case.files["image"][0]), values < 192, values < 64)
 
 
-def convert_riga(case: Case, notify: Notify) -> Outputs:
+def convert_riga(case: Case, note: Note) -> Outputs:
     photo = colour(case.files["image"][0])
     votes = []
     for i in range(1, N_EXPERTS + 1):
@@ -104,7 +104,7 @@ def convert_riga(case: Case, notify: Notify) -> Outputs:
         if drawn.shape != photo.shape:
             raise DataError(f"{path} is {size_of(drawn)}, its photograph {size_of(photo)}; expected a copy of it")
         if (pair_of_masks := disc_and_cup(photo, drawn)) is None:
-            notify(f"{case.name}: no two contours can be told in {path.name}; this expert does not vote")
+            note(f"the contours of expert {i} can't be told; this expert does not vote")
         else:
             votes.append(pair_of_masks)
     if 2 * len(votes) <= N_EXPERTS:
@@ -215,12 +215,12 @@ SOURCES = (
         site="RIM-ONE",
         title="RIM-ONE r3",
         folder="RIM-ONE r3",
-        url="http://medimrg.webs.ull.es",
+        url="http://medimrg.webs.ull.es/research/retinal-imaging/rim-one/",
         licence="see the data set's page",
         download="RIM-ONE r3; unpack it.",
         layout="RIM-ONE r3/{Healthy,Glaucoma and suspects}/Stereo Images/N-1-L.jpg\n"
         "RIM-ONE r3/{Healthy,Glaucoma and suspects}/Average_masks/N-1-L-Disc-Avg.png and N-1-L-Cup-Avg.png",
-        masks="the published average of two experts; each view of a stereo pair on its own, not cropped further",
+        masks="the published average of two experts; a view of the pair without contours is left out; not cropped",
         published=159,
         find=find_rim_one,
         convert=convert_rim_one,

@@ -127,7 +127,7 @@ SOURCES = (
         site="I2CVB",
         title="I2CVB",
         folder="I2CVB",
-        url="https://doi.org/10.5281/zenodo.162231 (https://i2cvb.github.io)",
+        url="https://zenodo.org/record/162231",
         licence="see the Zenodo record",
         download="All parts ge-1-5t* and siemens-3t*; join each with cat and unpack the two archives.",
         layout="I2CVB/{GE,Siemens}/<patient>/T2W/*.dcm\nI2CVB/{GE,Siemens}/<patient>/GT/prostate/*.dcm",
@@ -186,8 +186,8 @@ SOURCES = (
         site="PROMISE12",
         title="PROMISE12",
         folder="PROMISE12",
-        url="https://doi.org/10.5281/zenodo.8026660 (https://promise12.grand-challenge.org)",
-        licence="see the Zenodo record",
+        url="https://doi.org/10.5281/zenodo.8026660",
+        licence="research use, with citation; see the Zenodo record",
         download="training_data.zip alone: the test data use the same case numbers again.",
         layout="PROMISE12/.../CaseNN.mhd and CaseNN.raw\n"
         "PROMISE12/.../CaseNN_segmentation.mhd and CaseNN_segmentation.raw",
@@ -199,7 +199,7 @@ SOURCES = (
     ),
     Source(
         site="PROSTATEx",
-        title="PROSTATEx with the whole-gland masks of Cuocolo et al.",
+        title="PROSTATEx, with the whole-gland masks of Cuocolo et al.",
         folder="PROSTATEx",
         url="https://www.cancerimagingarchive.net/collection/prostatex/ and https://github.com/rcuocolo/PROSTATEx_masks",
         licence="masks CC BY 4.0; images: see the TCIA page",

@@ -9,7 +9,8 @@ Files = tuple[Path, ...]
 """The files of one image or mask: one, or the slices of a DICOM series."""
 Role = Mapping[str, list[Files]]
 """For each case, what was found for it; more than one is ambiguous."""
-Notify = Callable[[str], None]
+Note = Callable[[str], None]
+"""Takes what should be known about a case that is being converted."""
 Outputs = dict[str, bytes]
 """Contents of the files of a case, by their path below the site's folder."""
 
@@ -57,7 +58,7 @@ class Source:
     published: int
     """Cases with masks, as the source states."""
     find: Callable[[Path], Found]
-    convert: Callable[[Case, Notify], Outputs]
+    convert: Callable[[Case, Note], Outputs]
     defects: Mapping[str, str]
     """Published cases that are known to be broken, and why; they are left out."""
 
@@ -83,9 +84,13 @@ def series_by_case(folders: Iterable[Path], case: Callable[[Path], str]) -> Role
     """Folders that hold the slices of one DICOM series each."""
     found: dict[str, list[Files]] = {}
     for folder in folders:
-        if slices := tuple(sorted(path for path in folder.glob("*.dcm") if not path.name.startswith("."))):
+        if slices := tuple(sorted(path for path in folder.glob("[!.]*") if is_dicom(path) and path.is_file())):
             found.setdefault(case(folder), []).append(slices)
     return found
+
+
+def is_dicom(path: Path) -> bool:
+    return path.suffix.lower() in (".dcm", ".ima", "")
 
 
 def pair(root: Path, roles: Mapping[str, Role]) -> Found:

@@ -1,13 +1,12 @@
 """Volumes of any published format as NIfTI, with their geometry, and masks on the grid of their image."""
 
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedce.data.prepare.sources import Case, Files, Notify, Outputs
+from fedce.data.prepare.sources import Case, Files, Note, Outputs, is_dicom
 from fedce.errors import DataError
 
 if TYPE_CHECKING:
@@ -19,11 +18,11 @@ SAME_DIRECTION = 0.02
 KEPT_VOLUME = 0.9
 
 
-def convert_volume(case: Case, notify: Notify) -> Outputs:
+def convert_volume(case: Case, note: Note) -> Outputs:
     """A T2-weighted volume and its whole gland, 0 or 1, on the same grid."""
     image = first_channel(read_volume(case.files["image"]))
     gland = whole_gland(read_volume(case.files["mask"]), case)
-    mask = on_grid_of(image, gland, case, notify)
+    mask = on_grid_of(image, gland, case, note)
     return {
         f"images/{case.name}.nii.gz": nifti_bytes(image),
         f"masks/{case.name}.nii.gz": nifti_bytes(mask),
@@ -37,48 +36,39 @@ def read_volume(files: Files) -> "sitk.Image":
     place = files[0] if len(files) == 1 else files[0].parent
     sitk.ProcessObject.SetGlobalWarningDisplay(False)  # ITK writes its warnings to stderr by itself.
     try:
-        if files[0].suffix.lower() != ".dcm":
-            return sitk.ReadImage(str(files[0]))
-        return _read_series(files)
+        return _read_series(files) if is_dicom(files[0]) else sitk.ReadImage(str(files[0]))
     except RuntimeError as error:
         raise DataError(f"can't read {place} ({_reason(error)}); download it again, or move it away") from None
 
 
 def _read_series(files: Files) -> "sitk.Image":
+    """Slices along their normal, evenly spaced; a gap or two slices in one place can't be a volume."""
     import SimpleITK as sitk
 
-    folder = files[0].parent
-    # No recursion and no sub-series: a folder is one series, and a slice that belongs to another is a mistake.
-    series = sitk.ImageSeriesReader.GetGDCMSeriesIDs(str(folder))
-    names = [name for uid in series for name in sitk.ImageSeriesReader.GetGDCMSeriesFileNames(str(folder), uid)]
-    if len(series) != 1 or len(names) != len(files):
+    headers = [_header(path) for path in files]
+    if len({(header.GetSize(), header.GetDirection()) for header in headers}) > 1:
+        raise DataError(f"{files[0].parent} holds slices of several sizes or directions; expected one series")
+    normal = np.asarray(headers[0].GetDirection()).reshape(3, 3)[:, 2]
+    heights = np.array([np.dot(header.GetOrigin(), normal) for header in headers])
+    order = np.argsort(heights)
+    gaps = np.diff(heights[order])
+    if len(gaps) and (gaps.min() <= 0.5 * np.median(gaps) or gaps.max() > 1.5 * np.median(gaps)):
         raise DataError(
-            f"{folder} holds {len(files)} DICOM files, of which {len(names)} are slices of {len(series)} series; "
-            "expected one whole series"
+            f"{files[0].parent} is no whole series: its slices are {np.median(gaps):.1f} mm apart, "
+            f"but also {gaps.min():.1f} and {gaps.max():.1f}; download it again, or move it away"
         )
     reader = sitk.ImageSeriesReader()
-    reader.SetFileNames(names)
-    volume = reader.Execute()
-    _check_spacing_of_slices(folder, names)
-    return volume
+    reader.SetFileNames([str(files[i]) for i in order])
+    return reader.Execute()
 
 
-def _check_spacing_of_slices(folder: Path, names: Sequence[str]) -> None:
-    """A slice that is missing in the middle leaves a gap, which a NIfTI grid can't have."""
+def _header(path: Path) -> "sitk.ImageFileReader":
     import SimpleITK as sitk
 
-    positions = []
-    for name in names:
-        reader = sitk.ImageFileReader()
-        reader.SetFileName(name)
-        reader.ReadImageInformation()
-        positions.append(reader.GetOrigin())
-    gaps = np.linalg.norm(np.diff(np.asarray(positions), axis=0), axis=1)
-    if len(gaps) and gaps.max() > 1.5 * np.median(gaps):
-        raise DataError(
-            f"{folder} lacks a slice: neighbours are {np.median(gaps):.1f} mm apart, but once {gaps.max():.1f} mm; "
-            "download it again, or move it away"
-        )
+    reader = sitk.ImageFileReader()
+    reader.SetFileName(str(path))
+    reader.ReadImageInformation()
+    return reader
 
 
 def first_channel(image: "sitk.Image") -> "sitk.Image":
@@ -96,7 +86,7 @@ def whole_gland(mask: "sitk.Image", case: Case) -> "sitk.Image":
     return gland
 
 
-def on_grid_of(image: "sitk.Image", mask: "sitk.Image", case: Case, notify: Notify) -> "sitk.Image":
+def on_grid_of(image: "sitk.Image", mask: "sitk.Image", case: Case, note: Note) -> "sitk.Image":
     """The mask, turned to the image's axes, and moved by the nearest voxel where the two grids differ."""
     import SimpleITK as sitk
 
@@ -117,7 +107,7 @@ def on_grid_of(image: "sitk.Image", mask: "sitk.Image", case: Case, notify: Noti
             f"the mask {_name(case)} lies elsewhere than its image: {difference}, and only {100 * kept:.0f} % of it "
             "falls inside; expected the mask of this image"
         )
-    notify(f"{case.name}: the mask's grid differs from the image's ({difference}); resampled to the nearest voxel")
+    note(f"the mask's grid differs from the image's ({difference}); resampled to the nearest voxel")
     return moved
 
 
