@@ -206,17 +206,14 @@ def prepared_table(summary: "Summary") -> Table:
         table.add_column(name, justify="left" if name == "site" else "right")
     table.add_column("note")
     for site in summary.sites:
-        n_published = site.source.published
         note = ""
         if site.missing:
             note = f"missing; get it from {site.source.url}"
-        elif site.n_found != n_published:
-            note = (
-                f"{abs(n_published - site.n_found)} {'fewer' if site.n_found < n_published else 'more'} than published"
-            )
+        elif more := site.n_found - site.n_published:
+            note = f"{abs(more)} {'more' if more > 0 else 'fewer'} than published"
         if site.left_out:
             note += f"{'; ' if note else ''}{len(site.left_out)} known to be broken, left out"
-        numbers = (site.n_found, n_published, site.n_images, len(site.unmatched))
+        numbers = (site.n_found, site.n_published, site.n_images, len(site.unmatched))
         table.add_row(Text(site.source.site), *(str(number) for number in numbers), Text(note))
     return table
 

@@ -1,6 +1,8 @@
 """Six fundus data sets in their published layouts, with small files of the real formats."""
 
 import json
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -302,6 +304,7 @@ def spoil_mask(root: Path) -> str:
 @pytest.mark.parametrize("spoil", [spoil_file, spoil_size, spoil_mask])
 def test_a_spoilt_case_is_one_line_and_the_others_are_made(tmp_path: Path, fedce, spoil):
     refuge(tmp_path)
+    preparing.prepare("fundus", tmp_path, tmp_path / "out", lambda message: None)
     line = spoil(tmp_path)
     result = fedce("data", "prepare", "fundus", "--source", tmp_path, "--out", tmp_path / "out")
     assert result.exit_code == 2
@@ -335,6 +338,31 @@ def test_a_call_that_was_cut_off_is_completed_to_the_same_bytes(
     preparing.prepare("fundus", published, out, lambda message: None)
     assert contents(out) == contents(prepared)
     assert {path: path.stat().st_mtime_ns for path in made} == made
+    assert (out / "prepared.json").read_bytes() == (prepared / "prepared.json").read_bytes()
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from fedce.data import prepare as preparing
+written = 0
+def dying(path, content, write=preparing.write_bytes):
+    global written
+    written += 1
+    if written == 8:
+        os._exit(9)
+    write(path, content)
+preparing.write_bytes = dying
+preparing.prepare("fundus", Path(sys.argv[1]), Path(sys.argv[2]), print)
+"""
+
+
+def test_a_killed_call_is_completed_to_the_same_bytes(published: Path, prepared: Path, tmp_path: Path):
+    out = tmp_path / "out"
+    assert subprocess.run([sys.executable, "-c", KILLED, published, out], capture_output=True).returncode == 9
+    assert contents(out)
+    preparing.prepare("fundus", published, out, lambda message: None)
+    assert contents(out) == contents(prepared)
     assert (out / "prepared.json").read_bytes() == (prepared / "prepared.json").read_bytes()
 
 

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import struct
 import subprocess
 import sys
 import tomllib
@@ -133,6 +134,70 @@ def prostatex(root: Path) -> None:
     (masks / "image_list.csv").write_text("\n".join(["T2", *listed]) + "\n")
 
 
+def element(tag: int, kind: str, value: bytes) -> bytes:
+    value += b"\0" * (len(value) % 2)
+    head = struct.pack("<HH2s", tag >> 16, tag & 0xFFFF, kind.encode())
+    is_long = kind in ("OB", "SQ")
+    return head + (struct.pack("<HI", 0, len(value)) if is_long else struct.pack("<H", len(value))) + value
+
+
+def sequence(tag: int, *items: bytes, told_length: bool = True) -> bytes:
+    """DICOM has two ways to say where a sequence ends."""
+    item_head, item_end, end = (struct.pack("<HH", 0xFFFE, number) for number in (0xE000, 0xE00D, 0xE0DD))
+    if told_length:
+        return element(tag, "SQ", b"".join(item_head + struct.pack("<I", len(item)) + item for item in items))
+    head = struct.pack("<HH2sHI", tag >> 16, tag & 0xFFFF, b"SQ", 0, 0xFFFFFFFF)
+    body = b"".join(item_head + b"\xff" * 4 + item + item_end + bytes(4) for item in items)
+    return head + body + end + bytes(4)
+
+
+def write_segmentation(labels: sitk.Image, series: str, path: Path, told_length: bool = True) -> None:
+    """A segment for each label, slice by slice, without the empty ones, a bit a pixel."""
+    array = sitk.GetArrayFromImage(labels)
+    frames = [(z, array[z] == label) for label in (1, 2) for z in range(len(array)) if (array[z] == label).any()]
+    places = [labels.TransformIndexToPhysicalPoint((0, 0, z)) for z, _ in frames]
+    numbers = {0x00280002: 1, 0x00280010: SIZE[1], 0x00280011: SIZE[0]}
+    bits = {0x00280100: 1, 0x00280101: 1, 0x00280102: 0, 0x00280103: 0}
+    groups = [
+        sequence(0x00209113, element(0x00200032, "DS", "\\".join(map(str, place)).encode()), told_length=told_length)
+        for place in places
+    ]
+    pixels = np.packbits(np.concatenate([frame.ravel() for _, frame in frames]), bitorder="little").tobytes()
+    parts = [
+        bytes(128) + b"DICM",
+        element(0x00020002, "UI", b"1.2.840.10008.5.1.4.1.1.66.4"),
+        element(0x00020003, "UI", b"1.2.3"),
+        element(0x00020010, "UI", b"1.2.840.10008.1.2.1"),
+        element(0x00080016, "UI", b"1.2.840.10008.5.1.4.1.1.66.4"),
+        element(0x00080018, "UI", b"1.2.3"),
+        element(0x00080060, "CS", b"SEG "),
+        sequence(0x00081115, element(0x0020000E, "UI", series.encode()), told_length=told_length),
+        element(0x0020000D, "UI", b"1.2"),
+        element(0x0020000E, "UI", b"1.2.4"),
+        *(element(tag, "US", struct.pack("<H", number)) for tag, number in numbers.items() if tag < 0x00280004),
+        element(0x00280004, "CS", b"MONOCHROME2 "),
+        element(0x00280008, "IS", str(len(frames)).encode()),
+        *(element(tag, "US", struct.pack("<H", number)) for tag, number in numbers.items() if tag > 0x00280004),
+        *(element(tag, "US", struct.pack("<H", number)) for tag, number in bits.items()),
+        sequence(0x52009230, *groups, told_length=told_length),
+        element(0x7FE00010, "OB", pixels),
+    ]
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"".join(parts))
+
+
+def prostatex_zones(root: Path) -> Path:
+    """TCIA's own edition: two T2 series, and a segmentation of the second."""
+    patients = root / "PROSTATEx" / "manifest-1" / "PROSTATEx"
+    for case in (4, 5):
+        study = patients / f"ProstateX-000{case}" / "10-18-2011-MR prostaat"
+        write_series(scan(case + 2), study / "3.000000-t2tsetra-11111")
+        write_series(scan(case), study / "4.000000-t2tsetra-00702")
+        uid = volumes.series_uid((study / "4.000000-t2tsetra-00702" / "1-01.dcm",))
+        write_segmentation(zones(case), uid, study / "300.000000-Segmentation-1" / "1-1.dcm", told_length=case == 4)
+    return patients
+
+
 @pytest.fixture(scope="module")
 def published(tmp_path_factory) -> Path:
     root = tmp_path_factory.mktemp("published")
@@ -212,6 +277,7 @@ def test_what_was_found_is_written_down(prepared: Path):
     assert [line.split(":")[0] for line in sites["I2CVB"]["left_out"]] == ["Siemens_Patient_428260"]
     assert sites["MSD"]["licence"] == "CC BY-SA 4.0"
     (entry,) = sites["NCI_ISBI_Dx"]["cases"].values()
+    assert entry["made_from"]["mask"] == "NCI-ISBI/labels/Training/ProstateDx-01-0006_correctedLabels.nrrd"
     assert sorted(entry["outputs"]) == [f"{part}/ProstateDx-01-0006.nii.gz" for part in ("images", "masks")]
 
 
@@ -386,6 +452,58 @@ def test_prostatex_without_its_list(tmp_path: Path):
     prostatex(tmp_path)
     (tmp_path / "PROSTATEx" / "PROSTATEx_masks" / "Files" / "prostate" / "image_list.csv").unlink()
     with pytest.raises(DataError, match=r"0 files image_list.csv beside a folder mask_prostate; expected one"):
+        preparing.prepare("prostate", tmp_path, tmp_path / "out", lambda message: None)
+
+
+def test_segmentation_objects_go_to_the_series_that_they_name(tmp_path: Path):
+    prostatex_zones(tmp_path)
+    summary = preparing.prepare("prostate", tmp_path, tmp_path / "out", lambda message: None)
+    assert names(tmp_path / "out" / "PROSTATEx") == ["ProstateX-0004", "ProstateX-0005"]
+    assert summary.sites[-1].n_published == 98
+    for case in (4, 5):
+        image, mask = (
+            sitk.ReadImage(str(tmp_path / "out" / "PROSTATEx" / part / f"ProstateX-000{case}.nii.gz"))
+            for part in ("images", "masks")
+        )
+        assert sitk.GetArrayFromImage(image).max() == 100 + case
+        assert (sitk.GetArrayFromImage(mask) == gland(case)).all()
+        assert mask.GetOrigin() == pytest.approx(ORIGIN)
+
+
+def test_a_patient_without_segmentation_is_listed(tmp_path: Path):
+    study = prostatex_zones(tmp_path) / "ProstateX-0005" / "10-18-2011-MR prostaat"
+    (study / "300.000000-Segmentation-1" / "1-1.dcm").unlink()
+    summary = preparing.prepare("prostate", tmp_path, tmp_path / "out", lambda message: None)
+    (line,) = summary.sites[-1].unmatched
+    assert line.endswith("3.000000-t2tsetra-11111: no mask of case 'ProstateX-0005'")
+
+
+def spoil_header(path: Path) -> str:
+    path.write_bytes(path.read_bytes()[:200])
+    return "1-1.dcm"
+
+
+def spoil_pixels(path: Path) -> str:
+    path.write_bytes(path.read_bytes()[:-40])
+    return "1-1.dcm"
+
+
+def spoil_syntax(path: Path) -> str:
+    path.write_bytes(path.read_bytes().replace(b"1.2.840.10008.1.2.1\0", b"1.2.840.10008.1.2.2\0"))
+    return "1-1.dcm"
+
+
+def spoil_frame(path: Path) -> str:
+    path.write_bytes(path.read_bytes().replace(b"-3.0\\7.0\\-17.0", b"-3.0\\7.0\\-18.0"))
+    return "has a frame at .* where its image has no slice"
+
+
+@pytest.mark.parametrize("spoil", [spoil_header, spoil_pixels, spoil_syntax, spoil_frame])
+def test_a_spoilt_segmentation_is_one_line(tmp_path: Path, spoil):
+    patients = prostatex_zones(tmp_path)
+    (path,) = patients.glob("ProstateX-0004/*/300*/1-1.dcm")
+    line = spoil(path)
+    with pytest.raises(DataError, match=line):
         preparing.prepare("prostate", tmp_path, tmp_path / "out", lambda message: None)
 
 

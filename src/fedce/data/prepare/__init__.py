@@ -1,6 +1,6 @@
 """Public data sets as they are published to a folder of sites that `fedce run` reads. See docs/public-data.md."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from hashlib import sha256
@@ -11,7 +11,7 @@ from typing import Any, Literal
 import tomli_w
 
 from fedce.data.prepare import fundus, prostate
-from fedce.data.prepare.sources import Case, Found, Source
+from fedce.data.prepare.sources import Case, Found, Source, place
 from fedce.errors import DataError, DataProblems, RunError
 from fedce.files import read_json, write_bytes, write_json
 
@@ -33,6 +33,7 @@ class SiteSummary:
     source: Source
     n_found: int
     """Cases with image and masks, of which known defects are left out."""
+    n_published: int
     left_out: tuple[str, ...]
     unmatched: tuple[str, ...]
     n_images: int
@@ -59,25 +60,27 @@ class _Ledger:
     sites: dict[str, dict[str, Any]] = field(default_factory=dict)
     saved: float = field(default_factory=monotonic)
 
-    def is_made(self, site: str, case: Case, stamp: Any) -> bool:
+    def is_made(self, site: str, case: Case, stamp: str) -> bool:
         entry = self.sites[site]["cases"].get(case.name)
-        return (
-            entry is not None
-            and entry["made_from"] == stamp
-            and all((self.path.parent / site / name).is_file() for name in entry["outputs"])
-        )
+        if entry is None or entry["stamp"] != stamp:
+            return False
+        return all((self.path.parent / site / name).is_file() for name in entry["outputs"])
 
-    def enter(self, site: str, case: Case, stamp: Any, digests: Mapping[str, str], notes: Sequence[str]) -> None:
-        """Record what was made, and remove what an earlier source made of this case and the new one does not."""
-        earlier = self.sites[site]["cases"].get(case.name, {"outputs": {}})
-        for name in earlier["outputs"].keys() - digests.keys():
-            (self.path.parent / site / name).unlink(missing_ok=True)
-        self.sites[site]["cases"][case.name] = {"made_from": stamp, "outputs": dict(digests), "notes": list(notes)}
+    def enter(self, site: str, case: Case, entry: dict[str, Any]) -> None:
+        self.forget(site, case, entry["outputs"])
+        self.sites[site]["cases"][case.name] = entry
         if monotonic() - self.saved > SAVE_SECONDS:
             self.save()
 
+    def forget(self, site: str, case: Case, keep: Collection[str] = ()) -> None:
+        """Remove what was made from an earlier state of a case's files."""
+        earlier = self.sites[site]["cases"].pop(case.name, {"outputs": {}})
+        for name in earlier["outputs"].keys() - set(keep):
+            (self.path.parent / site / name).unlink(missing_ok=True)
+
     def save(self) -> None:
-        write_json(self.path, {"sites": dict(sorted(self.sites.items()))})
+        sites = {site: about | {"cases": dict(sorted(about["cases"].items()))} for site, about in self.sites.items()}
+        write_json(self.path, {"sites": dict(sorted(sites.items()))})
         self.saved = monotonic()
 
 
@@ -94,25 +97,15 @@ def prepare(task: Task, source: Path, out: Path, notify: Notify) -> Summary:
     found = _find(task, source)
     ledger = _open_ledger(out)
     problems: list[str] = []
-    summaries = []
+    sites = []
     for item in SOURCES[task]:
-        cases = [case for case in found[item.site].cases if case.name not in item.defects]
-        left_out = tuple(
-            f"{case.name}: {item.defects[case.name]}" for case in found[item.site].cases if case.name in item.defects
-        )
-        if cases:
-            entry = ledger.sites.setdefault(item.site, {"cases": {}})
-            entry |= _about(item, found[item.site], left_out)
-            try:
-                problems += _convert(item, cases, source, ledger, notify)
-            finally:
-                ledger.save()
-        n_images = _count_images(out / item.site) if cases else 0
-        summaries.append(SiteSummary(item, len(found[item.site].cases), left_out, found[item.site].unmatched, n_images))
+        summary, failed = _make_site(item, found[item.site], source, ledger, notify)
+        sites.append(summary)
+        problems += failed
     write_bytes(out / "experiment.toml", tomli_w.dumps(_experiment(task, out)).encode())
     if problems:
         raise DataProblems([*problems, f"{len(problems)} of the cases could not be used; all others are in {out}"])
-    return Summary(out, tuple(summaries))
+    return Summary(out, tuple(sites))
 
 
 def _find(task: Task, source: Path) -> dict[str, Found]:
@@ -157,21 +150,37 @@ def _open_ledger(out: Path) -> _Ledger:
         ) from None
 
 
-def _about(item: Source, found: Found, left_out: Sequence[str]) -> dict[str, Any]:
-    return {
-        "source": item.title,
-        "url": item.url,
-        "licence": item.licence,
-        "masks": item.masks,
-        "found": len(found.cases),
-        "published": item.published,
-        "left_out": list(left_out),
-        "unmatched": list(found.unmatched),
-    }
+def _make_site(
+    item: Source, found: Found, source: Path, ledger: _Ledger, notify: Notify
+) -> tuple[SiteSummary, list[str]]:
+    """Convert a source's cases; also returns what could not be converted, one line each."""
+    left_out = tuple(f"{case.name}: {item.defects[case.name]}" for case in found.cases if case.name in item.defects)
+    cases = [case for case in found.cases if case.name not in item.defects]
+    n_published = item.published if found.published is None else found.published
+    problems: list[str] = []
+    if cases:
+        ledger.sites[item.site] = {
+            "source": item.title,
+            "url": item.url,
+            "licence": item.licence,
+            "masks": item.masks,
+            "found": len(found.cases),
+            "published": n_published,
+            "left_out": left_out,
+            "unmatched": found.unmatched,
+            "cases": ledger.sites.get(item.site, {"cases": {}})["cases"],
+        }
+        ledger.save()  # A folder that is being filled is known as such from the start.
+        try:
+            problems = _convert(item, cases, source, ledger, notify)
+        finally:
+            ledger.save()
+    n_images = _count_images(ledger.path.parent / item.site) if cases else 0
+    return SiteSummary(item, len(found.cases), n_published, left_out, found.unmatched, n_images), problems
 
 
 def _convert(item: Source, cases: Sequence[Case], source: Path, ledger: _Ledger, notify: Notify) -> list[str]:
-    """Make what is not made yet; returns what could not be, one line each."""
+    """Make what is not made yet."""
     stamps = {case.name: _stamp(case, source) for case in cases}
     todo = [case for case in cases if not ledger.is_made(item.site, case, stamps[case.name])]
     if gone := sorted(ledger.sites[item.site]["cases"].keys() - stamps.keys()):
@@ -188,11 +197,20 @@ def _convert(item: Source, cases: Sequence[Case], source: Path, ledger: _Ledger,
             outputs = item.convert(case, notes.append)
         except DataError as error:
             problems.append(f"{item.site}, case {case.name!r}: {error}")
+            ledger.forget(item.site, case)
             continue
         for name, content in outputs.items():
             write_bytes(ledger.path.parent / item.site / name, content)
-        digests = {name: sha256(content).hexdigest() for name, content in outputs.items()}
-        ledger.enter(item.site, case, stamps[case.name], digests, notes)
+        ledger.enter(
+            item.site,
+            case,
+            {
+                "made_from": {role: place(files, source) for role, files in case.files.items()},
+                "stamp": stamps[case.name],
+                "outputs": {name: sha256(content).hexdigest() for name, content in outputs.items()},
+                "notes": notes,
+            },
+        )
         for note in notes:
             cases_by_note.setdefault(note, []).append(case.name)
     for note, names in cases_by_note.items():
@@ -200,13 +218,11 @@ def _convert(item: Source, cases: Sequence[Case], source: Path, ledger: _Ledger,
     return problems
 
 
-def _stamp(case: Case, source: Path) -> dict[str, Any]:
+def _stamp(case: Case, source: Path) -> str:
     """Changes when a source file does, or the code that converts it."""
-    files = {}
-    for path in case.all_files:
-        status = path.stat()
-        files[str(path.relative_to(source))] = [status.st_size, status.st_mtime_ns]
-    return {"files": files, "converter": _version()}
+    status = {str(path.relative_to(source)): path.stat() for path in case.all_files}
+    files = {name: (this.st_size, this.st_mtime_ns) for name, this in status.items()}
+    return sha256(repr((files, _version())).encode()).hexdigest()
 
 
 @cache

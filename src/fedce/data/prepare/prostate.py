@@ -2,10 +2,13 @@
 
 import csv
 import re
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
-from fedce.data.prepare.sources import Found, Role, Source, by_case, files_below, pair, series_by_case
-from fedce.data.prepare.volumes import convert_volume
+from fedce.data.prepare.segmentations import referenced_series
+from fedce.data.prepare.sources import Files, Found, Role, Source, by_case, files_below, pair, series_by_case
+from fedce.data.prepare.volumes import convert_volume, is_segmentation, series_uid
 from fedce.errors import DataError
 
 CLASSES = {"prostate": [1]}
@@ -15,6 +18,7 @@ NCI_ISBI_DOWNLOAD = (
     "(Training, Leaderboard, Test) from the challenge's page on TCIA."
 )
 NCI_ISBI_MASKS = "peripheral zone (1) and central gland (2) together"
+N_WHOLE_GLANDS = 204
 PROSTATEX_LIST = "image_list.csv"
 
 
@@ -84,12 +88,30 @@ def find_promise12(root: Path) -> Found:
 
 
 def find_prostatex(root: Path) -> Found:
-    """The masks' repository says which T2 series a mask was drawn on; a patient often has several."""
+    """Either edition of the masks says which T2 series they were drawn on; a patient often has several."""
     masks = by_case(
         (path for path in files_below(root, ".nii.gz") if path.parent.name == "mask_prostate"),
         r"(ProstateX-\d+)\.nii\.gz",
     )
-    return pair(root, {"image": _listed_series(root), "mask": masks})
+    if masks:
+        return replace(pair(root, {"image": _listed_series(root), "mask": masks}), published=N_WHOLE_GLANDS)
+    return pair(root, _segmented_series(root))
+
+
+def _segmented_series(root: Path) -> Mapping[str, Role]:
+    """DICOM segmentations, and the series that they name."""
+    images: dict[str, list[Files]] = {}
+    masks: dict[str, list[Files]] = {}
+    folders = (path for path in sorted(root.rglob("ProstateX-*/*/*")) if path.is_dir())
+    for patient, series in series_by_case(folders, lambda folder: folder.parents[1].name).items():
+        masks[patient] = [files for files in series if is_segmentation(files)]
+        scans = [files for files in series if files not in masks[patient]]
+        if len(masks[patient]) == 1:
+            drawn_on = referenced_series(masks[patient][0][0])
+            images[patient] = [files for files in scans if series_uid(files) == drawn_on]
+        else:
+            images[patient] = scans[:1]  # Any of them, to be listed as a patient whose mask is missing.
+    return {"image": images, "mask": masks}
 
 
 def _listed_series(root: Path) -> Role:
@@ -199,15 +221,17 @@ SOURCES = (
     ),
     Source(
         site="PROSTATEx",
-        title="PROSTATEx, with the whole-gland masks of Cuocolo et al.",
+        title="PROSTATEx, with PROSTATEx-Seg-Zones or the whole-gland masks of Cuocolo et al.",
         folder="PROSTATEx",
-        url="https://www.cancerimagingarchive.net/collection/prostatex/ and https://github.com/rcuocolo/PROSTATEx_masks",
-        licence="masks CC BY 4.0; images: see the TCIA page",
-        download="The images with the NBIA Data Retriever, and a checkout of the masks' repository.",
-        layout="PROSTATEx/.../ProstateX-NNNN/<study>/<series>/*.dcm (or .../ProstateX-NNNN_t2_tse_tra_N.nii.gz)\n"
-        "PROSTATEx/.../mask_prostate/ProstateX-NNNN.nii.gz with image_list.csv beside mask_prostate",
-        masks="the drawn prostate, any value above 0, on the T2 series that image_list.csv names",
-        published=204,
+        url="https://www.cancerimagingarchive.net/analysis-result/prostatex-seg-zones/ "
+        "(or https://github.com/rcuocolo/PROSTATEx_masks)",
+        licence="CC BY 3.0 (Cuocolo et al.: CC BY 4.0); images: see the TCIA page",
+        download="Images and segmentations with the NBIA Data Retriever (98 cases, the paper's); "
+        f"or the images with it, and a checkout of the repository ({N_WHOLE_GLANDS} cases).",
+        layout="PROSTATEx/.../ProstateX-NNNN/<study>/<series>/*.dcm, images and segmentations\n"
+        "or PROSTATEx/.../mask_prostate/ProstateX-NNNN.nii.gz with image_list.csv beside mask_prostate, and the images",
+        masks="all four zones together (or the drawn prostate), on the T2 series that the mask names",
+        published=98,
         find=find_prostatex,
         convert=convert_volume,
         defects={},

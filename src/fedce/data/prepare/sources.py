@@ -39,6 +39,8 @@ class Found:
     """Files without their counterpart, one line each; they are left out."""
     problems: tuple[str, ...] = ()
     """What can't be decided by name, one line each; nothing is converted before they are mended."""
+    published: int | None = None
+    """Cases that this edition of the source has, where it is not the usual one."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class Source:
     masks: str
     """How its masks become ours."""
     published: int
-    """Cases with masks, as the source states."""
+    """Cases with masks, as the source states; of its usual edition, if there are several."""
     find: Callable[[Path], Found]
     convert: Callable[[Case, Note], Outputs]
     defects: Mapping[str, str]
@@ -99,18 +101,18 @@ def pair(root: Path, roles: Mapping[str, Role]) -> Found:
     for name in sorted(set().union(*roles.values())):
         found = {role: candidates.get(name, []) for role, candidates in roles.items()}
         if ambiguous := [role for role, files in found.items() if len(files) > 1]:
-            places = " and ".join(_place(root, files) for files in found[ambiguous[0]])
+            places = " and ".join(place(files, root) for files in found[ambiguous[0]])
             problems.append(
                 f"case {name!r} has more than one {ambiguous[0]}: {places}; keep the one that belongs to it"
             )
         elif missing := [role for role, files in found.items() if not files]:
             there = next(files[0] for files in found.values() if files)
-            unmatched.append(f"{_place(root, there)}: no {' and no '.join(missing)} of case {name!r}")
+            unmatched.append(f"{place(there, root)}: no {' and no '.join(missing)} of case {name!r}")
         else:
             cases.append(Case(name, {role: files[0] for role, files in found.items()}))
     return Found(tuple(cases), tuple(unmatched), tuple(problems))
 
 
-def _place(root: Path, files: Files) -> str:
-    place = files[0] if len(files) == 1 else files[0].parent
-    return str(place.relative_to(root))
+def place(files: Files, root: Path) -> str:
+    """The file, or the folder of a series, as seen from `root`."""
+    return str((files[0] if len(files) == 1 else files[0].parent).relative_to(root))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fedce.data.prepare.segmentations import union_of_segments
 from fedce.data.prepare.sources import Case, Files, Note, Outputs, is_dicom
 from fedce.errors import DataError
 
@@ -21,8 +22,11 @@ KEPT_VOLUME = 0.9
 def convert_volume(case: Case, note: Note) -> Outputs:
     """A T2-weighted volume and its whole gland, 0 or 1, on the same grid."""
     image = first_channel(read_volume(case.files["image"]))
-    gland = whole_gland(read_volume(case.files["mask"]), case)
-    mask = on_grid_of(image, gland, case, note)
+    drawn = read_volume(case.files["mask"])
+    if is_segmentation(case.files["mask"]):
+        mask = whole_gland(union_of_segments(image, drawn, case.files["mask"][0]), case)
+    else:
+        mask = on_grid_of(image, whole_gland(drawn, case), case, note)
     return {
         f"images/{case.name}.nii.gz": nifti_bytes(image),
         f"masks/{case.name}.nii.gz": nifti_bytes(mask),
@@ -34,11 +38,11 @@ def read_volume(files: Files) -> "sitk.Image":
     import SimpleITK as sitk
 
     place = files[0] if len(files) == 1 else files[0].parent
-    sitk.ProcessObject.SetGlobalWarningDisplay(False)  # ITK writes its warnings to stderr by itself.
+    sitk.ProcessObject.SetGlobalWarningDisplay(False)  # ITK would write its warnings to stderr by itself.
     try:
-        return _read_series(files) if is_dicom(files[0]) else sitk.ReadImage(str(files[0]))
+        return sitk.ReadImage(str(files[0])) if len(files) == 1 else _read_series(files)
     except RuntimeError as error:
-        raise DataError(f"can't read {place} ({_reason(error)}); download it again, or move it away") from None
+        raise _unreadable(place, error) from None
 
 
 def _read_series(files: Files) -> "sitk.Image":
@@ -46,7 +50,7 @@ def _read_series(files: Files) -> "sitk.Image":
     import SimpleITK as sitk
 
     headers = [_header(path) for path in files]
-    if len({(header.GetSize(), header.GetDirection()) for header in headers}) > 1:
+    if len({(header.GetSize(), *np.round(header.GetDirection(), 3)) for header in headers}) > 1:
         raise DataError(f"{files[0].parent} holds slices of several sizes or directions; expected one series")
     normal = np.asarray(headers[0].GetDirection()).reshape(3, 3)[:, 2]
     heights = np.array([np.dot(header.GetOrigin(), normal) for header in headers])
@@ -62,9 +66,27 @@ def _read_series(files: Files) -> "sitk.Image":
     return reader.Execute()
 
 
+def is_segmentation(files: Files) -> bool:
+    """A DICOM segmentation object, which is a single file among series of slices."""
+    return len(files) == 1 and is_dicom(files[0]) and _tag(files[0], "0008|0060") == "SEG"
+
+
+def series_uid(files: Files) -> str:
+    return _tag(files[0], "0020|000e")
+
+
+def _tag(path: Path, tag: str) -> str:
+    try:
+        header = _header(path)
+    except RuntimeError as error:
+        raise _unreadable(path, error) from None
+    return str(header.GetMetaData(tag)).strip("\0 ") if header.HasMetaDataKey(tag) else ""
+
+
 def _header(path: Path) -> "sitk.ImageFileReader":
     import SimpleITK as sitk
 
+    sitk.ProcessObject.SetGlobalWarningDisplay(False)
     reader = sitk.ImageFileReader()
     reader.SetFileName(str(path))
     reader.ReadImageInformation()
@@ -144,10 +166,10 @@ def nifti_bytes(volume: "sitk.Image") -> bytes:
         return path.read_bytes()
 
 
-def _reason(error: RuntimeError) -> str:
-    """The last sentence of an ITK error, which is the only one for people."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1].rstrip(".") if lines else "unknown reason"
+def _unreadable(place: Path, error: RuntimeError) -> DataError:
+    """With the last sentence of an ITK error, which is the only one for people."""
+    reason = [line.strip().rstrip(".") for line in str(error).splitlines() if line.strip()][-1:]
+    return DataError(f"can't read {place} ({''.join(reason)}); download it again, or move it away")
 
 
 def _name(case: Case) -> str:
