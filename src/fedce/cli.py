@@ -28,7 +28,7 @@ def one_line_errors(command: Callable[P, None]) -> Callable[P, None]:
         try:
             command(*args, **kwargs)
         except FedceError as error:
-            _fail("\n".join(" ".join(line.split()) for line in error.lines))
+            _fail("\n- ".join(" ".join(line.split()) for line in str(error).split("\n- ")))
         except OSError as error:
             _fail(f"{error.filename or 'a file'}: {error.strerror or error}")
         except KeyboardInterrupt:

@@ -1,5 +1,6 @@
 """An experiment file (TOML) as checked values. `fedce run --set train.lr=0.01` and Python use the same names."""
 
+import re
 import sys
 import tomllib
 from collections.abc import Mapping
@@ -27,15 +28,38 @@ class DataConfig(_Table):
     """Which images, and how they become tensors."""
 
     source: str = "fundus6"
-    """A built-in federation (fundus6, prostate6) or a folder DIR/<site>/{images,masks}/*.png."""
+    """A built-in federation (fundus6, prostate6), a folder of sites, or a folder of datalists client_<site>.json."""
     scale: Literal["tiny", "demo", "paper"] = "demo"
     """Size of a built-in federation."""
+    format: Literal["auto", "images", "volumes", "dicom", "datalist"] = "auto"
+    """What a folder holds: image files, volumes (NIfTI, MetaImage, NRRD), a folder for each DICOM series, or lists."""
+    images: str | None = None
+    """A site's images, as a path in its folder with one *, e.g. images/* or *_image.png; unset: found out."""
+    masks: str | None = None
+    """Its masks; the * stands for the same as in the image's name."""
+    root: str | None = None
+    """Folder that the paths in datalists start from, and must not leave; unset: where the lists are."""
     size: Annotated[int, Field(ge=32, le=4096)] | None = None
     """Side of the square images in pixels; unset: the scale's, or as the files are."""
+    resize: Literal["stretch", "pad", "crop"] = "stretch"
+    """To that size: the whole image stretched, the whole image with black bars, or the middle square of it."""
+    intensity: Literal["auto", "percentile", "minmax"] | tuple[float, float] = "auto"
+    """Grey values to 0..255: from the 0.5th to the 99.5th percentile, from the smallest to the largest, or [low, high],
+    of each image or volume; auto: 8 bits as they are, others by percentile."""
+    slices: Literal["foreground", "all"] = "foreground"
+    """Of a volume: those with something marked, or all."""
+    plane: Literal["axial", "coronal", "sagittal"] = "axial"
+    """How a volume is cut."""
     seed: Annotated[int, Field(ge=0)] = 0
     """Seed of the built-in generator and of the split; apart from the training seed, so that runs share a split."""
     split: tuple[Share, Share, Share] = (0.5, 0.25, 0.25)
-    """Training, validation and test shares."""
+    """Training, validation and test shares, of cases."""
+    case_pattern: str | None = None
+    """A regular expression whose group is the case in a file's name, e.g. (P[0-9]+)_.*; unset: each file is one."""
+    case_column: str | None = None
+    """Instead: a column of <site>/cases.csv (with a column file), or a key of a datalist's entries."""
+    groups: list[Annotated[list[str], Field(min_length=2)]] = []
+    """Files that are too alike to be in two splits, e.g. [["frame-1", "frame-2"]]."""
     classes: dict[str, list[Annotated[int, Field(ge=1, le=255)]]] | None = None
     """Which mask values belong to which class, e.g. {disc = [128, 255], cup = [255]}; unset: any non-zero value."""
     normalize: Literal["unit", "zscore"] = "unit"
@@ -52,6 +76,37 @@ class DataConfig(_Table):
     def _built_in_classes(self) -> "DataConfig":
         if self.classes is not None and self.source in BUILT_IN:
             raise ValueError(f"{self.source} has its own classes; leave out data.classes")
+        return self
+
+    @field_validator("images", "masks")
+    @classmethod
+    def _has_one_star(cls, pattern: str | None) -> str | None:
+        if pattern is not None and (pattern.count("*") != 1 or ".." in pattern.split("/") or pattern.startswith("/")):
+            raise ValueError("expected a path inside the site's folder with one *, such as images/* or *_image.png")
+        return pattern
+
+    @field_validator("case_pattern")
+    @classmethod
+    def _is_an_expression(cls, pattern: str | None) -> str | None:
+        try:
+            re.compile(pattern or "")
+        except re.error as error:
+            raise ValueError(f"is not a regular expression ({error})") from None
+        return pattern
+
+    @field_validator("intensity")
+    @classmethod
+    def _is_a_window(cls, intensity: str | tuple[float, float]) -> str | tuple[float, float]:
+        if isinstance(intensity, tuple) and not intensity[0] < intensity[1]:
+            raise ValueError("a window goes from low to high")
+        return intensity
+
+    @model_validator(mode="after")
+    def _both_or_neither(self) -> "DataConfig":
+        if (self.images is None) != (self.masks is None):
+            raise ValueError("images and masks are stated together, or both found out")
+        if self.case_pattern is not None and self.case_column is not None:
+            raise ValueError("case_pattern or case_column, not both")
         return self
 
     @field_validator("classes")
@@ -87,6 +142,8 @@ class TrainConfig(_Table):
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
     """Of sgd."""
     weight_decay: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    augment: Literal["none", "flips", "standard"] = "none"
+    """Random changes of training images: flips, or flips with rotation, scale, shift, brightness and contrast."""
     batch_size: Positive = 8
     epochs: Positive = 1
     """Local epochs a round."""

@@ -1,6 +1,7 @@
 """What can go wrong because of the input: each error is one line that says what to do."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
@@ -11,10 +12,6 @@ if TYPE_CHECKING:
 class FedceError(ValueError):
     """Base of all errors that a user can mend; the command line prints it as one line and exits with 2."""
 
-    @property
-    def lines(self) -> Sequence[str]:
-        return [str(self)]
-
 
 class ConfigError(FedceError):
     """An experiment file, option or hyper-parameter that can't be used."""
@@ -22,18 +19,6 @@ class ConfigError(FedceError):
 
 class DataError(FedceError):
     """Images or masks that can't be used."""
-
-
-class DataProblems(DataError):
-    """Several problems with images or masks, found together; one line for each."""
-
-    def __init__(self, lines: Sequence[str]) -> None:
-        super().__init__("\n".join(lines))
-        self._lines = lines
-
-    @property
-    def lines(self) -> Sequence[str]:
-        return self._lines
 
 
 class ReplyError(FedceError):
@@ -54,6 +39,34 @@ class EngineError(FedceError):
 
     def __str__(self) -> str:
         return self.message
+
+
+class Problems:
+    """What is wrong with some data, collected, so that a user mends all of it at once."""
+
+    SHOWN = 40
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def add(self, line: str) -> None:
+        self.lines.append(line)
+
+    @contextmanager
+    def collected(self) -> Iterator[None]:
+        """A DataError in this block becomes one more line."""
+        try:
+            yield
+        except DataError as error:
+            self.add(str(error))
+
+    def raise_any(self, where: str) -> None:
+        if len(self.lines) == 1:
+            raise DataError(self.lines[0])
+        if self.lines:
+            hidden = len(self.lines) - self.SHOWN
+            more = [f"and {hidden} more"] if hidden > 0 else []
+            raise DataError("\n- ".join([f"{len(self.lines)} problems in {where}:", *self.lines[: self.SHOWN], *more]))
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

@@ -203,7 +203,8 @@ def resolve(config: Config) -> Config:
     table = config.algorithm.model_validate({"name": config.algorithm.name, **_options(algorithm)})
     data = config.data
     if data.source not in BUILT_IN:  # So that the run can be resumed from any folder.
-        data = data.model_copy(update={"source": str(Path(data.source).resolve())})
+        root = str(Path(data.root).resolve()) if data.root else None
+        data = data.model_copy(update={"source": str(Path(data.source).resolve()), "root": root})
     return config.model_copy(update={"algorithm": table, "data": data})
 
 

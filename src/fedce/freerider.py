@@ -30,7 +30,7 @@ def with_one_image(data: SiteData) -> SiteData:
         train=np.repeat(first, len(data.split.train)),
         validation=np.repeat(first, len(data.split.validation)),
     )
-    return SiteData(data.name, data.images, data.masks, data.files, split)
+    return replace(data, split=split)
 
 
 class Impostor:

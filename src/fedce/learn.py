@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from fedce.algorithms.base import Moments, Pull, Trained
 from fedce.config import TrainConfig, load_object
+from fedce.data.augment import Augment
 from fedce.errors import ConfigError, DataError
 from fedce.params import KINDS, Entry, Kind, Layout, Params
 
@@ -49,9 +50,13 @@ def dice(predicted: Tensor, truth: Tensor) -> Tensor:
     return torch.where(total == 0, 1.0, 2.0 * overlap / total.clamp(min=1))
 
 
-def to_input(images: Tensor, normalize: Normalize) -> Tensor:
-    """Grey values 0..255 to what the network sees."""
-    unit = images.float().div_(255.0)
+def to_unit(images: Tensor) -> Tensor:
+    """Grey values 0..255 to 0..1."""
+    return images.float().div_(255.0)
+
+
+def to_input(unit: Tensor, normalize: Normalize) -> Tensor:
+    """Grey values 0..1 to what the network sees."""
     if normalize == "unit":
         return unit
     mean, deviation = unit.mean((2, 3), keepdim=True), unit.std((2, 3), keepdim=True)
@@ -100,6 +105,7 @@ class Learner:
         self._flat, self._gradient, self._counters = self._bind()
         self._trainable = nn.Parameter(self._flat[: self.layout.n_trainable])
         self._trainable.grad = self._gradient
+        self._augment = Augment(config.augment) if config.augment != "none" else None
         # Made once: the first optimizer of a process imports for seconds, and forked workers inherit this one.
         self._optimizer = self._make_optimizer()
 
@@ -156,11 +162,15 @@ class Learner:
         total, n_steps = torch.zeros((), device=self.device), 0
         with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
             torch.manual_seed(seed)
+            if self._augment:
+                self._augment.seed(seed)
             for _ in range(self.config.epochs):
                 for rows in torch.split(torch.randperm(len(data)).to(self.device), self.config.batch_size):
                     self._gradient.zero_()
-                    logits = self.network(to_input(data.images[rows], self.normalize))
-                    loss = self.loss(logits, data.masks[rows].float())
+                    images, masks = to_unit(data.images[rows]), data.masks[rows].float()
+                    if self._augment:
+                        images, masks = self._augment(images, masks)
+                    loss = self.loss(self.network(to_input(images, self.normalize)), masks)
                     loss.backward()
                     if pull and towards is not None:
                         self._gradient.add_(self._trainable.detach() - towards, alpha=pull.strength)
@@ -176,7 +186,7 @@ class Learner:
         self.network.eval()
         total = 0.0
         for rows in torch.split(torch.arange(len(data), device=self.device), SCORING_BATCH):
-            logits = self.network(to_input(data.images[rows], self.normalize))
+            logits = self._logits(data.images[rows])
             total += float(self.loss(logits, data.masks[rows].float())) * len(rows)
         return total / len(data)
 
@@ -185,19 +195,22 @@ class Learner:
         """Dice of each image and class, (n, classes)."""
         self.load(params)
         self.network.eval()
-        scores = []
-        for rows in torch.split(torch.arange(len(data), device=self.device), SCORING_BATCH):
-            logits = self.network(to_input(data.images[rows], self.normalize))
-            scores.append(dice(logits > 0, data.masks[rows]))
+        scores = [
+            dice(self._logits(data.images[rows]) > 0, data.masks[rows])
+            for rows in torch.split(torch.arange(len(data), device=self.device), SCORING_BATCH)
+        ]
         return torch.cat(scores).cpu().numpy().astype(np.float64)
 
     @torch.inference_mode()
     def predict(self, images: Pixels) -> NDArray[np.bool_]:
         """Masks of the loaded network, (n, classes, height, width)."""
         self.network.eval()
-        logits = self.network(to_input(torch.tensor(images, device=self.device), self.normalize))
-        masks: NDArray[np.bool_] = (logits > 0).cpu().numpy()
+        masks: NDArray[np.bool_] = (self._logits(torch.tensor(images, device=self.device)) > 0).cpu().numpy()
         return masks
+
+    def _logits(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.network(to_input(to_unit(images), self.normalize))
+        return logits
 
     def _make_optimizer(self) -> torch.optim.Optimizer:
         config = self.config

@@ -1,6 +1,6 @@
 """Segment new images with a run's model."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +9,11 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from fedce import models
-from fedce.data.folder import image_array, open_image
+from fedce.config import DataConfig
+from fedce.data.items import is_volume, stem
+from fedce.data.pixels import Classes, image_bytes, to_bytes, wide, with_channels
+from fedce.data.resizing import from_size, to_size
+from fedce.data.volumes import read_itk, save_nifti, sliced, unsliced
 from fedce.errors import DataError, RunError
 from fedce.files import read_tensors, writing
 from fedce.learn import Learner
@@ -21,31 +25,63 @@ COLOURS = ((0, 200, 83), (255, 143, 0), (41, 121, 255), (216, 27, 96))
 
 
 def predict_files(run_path: Path, images: Sequence[Path], out: Path, site: str | None = None) -> Iterator[Path]:
-    """Write NAME.png (the mask, with the values of data.classes) and NAME-overlay.png for each image."""
+    """Segment images and volumes.
+
+    An image gives NAME.png (the mask, with the values of data.classes) and NAME-overlay.png; a volume NAME.nii.gz, in
+    the place and orientation of the volume, and an overlay of the slice where most was found.
+    """
     run = RunFolder.open(run_path)
-    learner, classes, (n_channels, height, width) = load_learner(run, site)
+    learner, classes, shape = load_learner(run, site)
     _check_targets(images, out)
-    # All are read before anything is written, so that a bad one leaves nothing half-done.
+    # All are looked at before anything is written, so that a bad one leaves nothing half-done.
     for path in images:
-        open_image(path)
+        read_itk(path) if is_volume(path) else image_bytes(path)
     for path in images:
-        image = open_image(path)
-        pixels = image_array(image.convert("RGB" if n_channels == 3 else "L"), (width, height))
-        masks = learner.predict(pixels[None])[0]
-        full = np.stack(
-            [np.asarray(Image.fromarray(mask).resize(image.size, Image.Resampling.NEAREST)) for mask in masks]
-        )
-        mask_path = out / f"{path.stem}.png"
-        for target, picture in (
-            (mask_path, Image.fromarray(mask_values(full, classes))),
-            (out / f"{path.stem}-overlay.png", overlay(image, full)),
-        ):
-            with writing(target) as aside:
-                picture.save(aside, format="PNG")
-        yield mask_path
+        predict = _predict_volume if is_volume(path) else _predict_image
+        yield predict(path, out, run.config.data, learner, classes, shape)
 
 
-def load_learner(run: RunFolder, site: str | None) -> tuple[Learner, Mapping[str, list[int]], tuple[int, int, int]]:
+Shape = tuple[int, int, int]
+"""Channels, height and width of the images that the network was trained on."""
+Masks = NDArray[np.uint8]
+
+
+def _predict_image(path: Path, out: Path, data: DataConfig, learner: Learner, classes: Classes, shape: Shape) -> Path:
+    pixels = image_bytes(path, data.intensity)
+    masks = _segment(pixels[None], data, learner, shape)[0]
+    target = out / f"{stem(path)}.png"
+    _save(target, Image.fromarray(mask_values(masks, classes)))
+    _save(out / f"{stem(path)}-overlay.png", overlay(pixels, masks))
+    return target
+
+
+def _predict_volume(path: Path, out: Path, data: DataConfig, learner: Learner, classes: Classes, shape: Shape) -> Path:
+    volume = read_itk(path)
+    values = to_bytes(sliced(volume, data.plane).values, wide(data.intensity), path)[:, None]
+    masks = np.stack([_segment(values[z : z + 1], data, learner, shape)[0] for z in range(len(values))])
+    labels = np.stack([mask_values(mask, classes) for mask in masks])
+    target = out / f"{stem(path)}.nii.gz"
+    with writing(target) as aside:
+        save_nifti(unsliced(labels, volume, data.plane), aside)
+    most = int(masks.any(axis=1).sum(axis=(1, 2)).argmax())
+    _save(out / f"{stem(path)}-overlay.png", overlay(values[most], masks[most]))
+    return target
+
+
+def _segment(images: Masks, data: DataConfig, learner: Learner, shape: Shape) -> Masks:
+    """Masks (n, classes, height, width) of images (n, channels, height, width), 0 or 1."""
+    n_channels, height, width = shape
+    squared = np.stack([to_size(with_channels(image, n_channels), (height, width), data.resize) for image in images])
+    found = learner.predict(squared).astype(np.uint8)
+    return np.stack([from_size(mask, (images.shape[2], images.shape[3]), data.resize) for mask in found])
+
+
+def _save(path: Path, picture: Image.Image) -> None:
+    with writing(path) as aside:
+        picture.save(aside, format="PNG")
+
+
+def load_learner(run: RunFolder, site: str | None) -> tuple[Learner, Classes, Shape]:
     """The run's network with its weights, its classes, and the shape of the images that it was trained on."""
     config = run.config
     path = run.site_model_file(site) if site else run.model_file
@@ -57,26 +93,27 @@ def load_learner(run: RunFolder, site: str | None) -> tuple[Learner, Mapping[str
             raise RunError(f"{run.path} has one model for all sites; leave out --site")
         raise RunError(f"{run.path} has no {path.name}; finish it with 'fedce run --resume {run.path}'")
     tensors, about = read_tensors(path)
-    classes: Mapping[str, list[int]] = about["classes"]
+    classes: Classes = about["classes"]
     network = models.build(config.model, about["shape"][0], len(classes), config.seed)
     learner = Learner(network, config.train, config.data.normalize, torch.device("cpu"))
     try:
         learner.load(from_named(learner.layout, tensors))
     except ValueError as error:
         raise RunError(f"{path} does not fit [model] in {run.config_file}: {error}") from None
-    return learner, classes, about["shape"]
+    n_channels, height, width = about["shape"]
+    return learner, classes, (n_channels, height, width)
 
 
-def mask_values(masks: NDArray[np.bool_], classes: Mapping[str, Sequence[int]]) -> NDArray[np.uint8]:
+def mask_values(masks: Masks, classes: Classes) -> NDArray[np.uint8]:
     """One value a pixel: the one that belongs to just the classes found there, else to the last class found."""
     members = [set(values) for values in classes.values()]
     result = np.zeros(masks.shape[1:], np.uint8)
     for i, mask in enumerate(masks):
-        result[mask] = max(members[i])
+        result[mask > 0] = max(members[i])
     # Values that stand for the same classes look alike; the largest of them is written.
     by_classes = {tuple(value in own for own in members): value for value in sorted(set.union(*members))}
     for found, value in by_classes.items():
-        result[np.all([mask == here for mask, here in zip(masks, found, strict=True)], axis=0)] = value
+        result[np.all([(mask > 0) == here for mask, here in zip(masks, found, strict=True)], axis=0)] = value
     return result
 
 
@@ -84,7 +121,8 @@ def _check_targets(images: Sequence[Path], out: Path) -> None:
     """Nothing that is read may be overwritten, and no two masks may have one name."""
     targets: set[Path] = set()
     for path in images:
-        for target in (out / f"{path.stem}.png", out / f"{path.stem}-overlay.png"):
+        ending = ".nii.gz" if is_volume(path) else ".png"
+        for target in (out / f"{stem(path)}{ending}", out / f"{stem(path)}-overlay.png"):
             if target in targets:
                 raise DataError(f"two images would write {target}; give them other names or run them apart")
             targets.add(target)
@@ -93,12 +131,12 @@ def _check_targets(images: Sequence[Path], out: Path) -> None:
             raise DataError(f"{path} would be overwritten by its mask; choose another --out")
 
 
-def overlay(image: Image.Image, masks: NDArray[np.bool_]) -> Image.Image:
-    """The image with each class outlined in its colour."""
-    pixels = np.array(image.convert("RGB"))
+def overlay(pixels: NDArray[np.uint8], masks: Masks) -> Image.Image:
+    """An image (channels, height, width) with each class outlined in its colour."""
+    picture = np.ascontiguousarray(with_channels(pixels, 3).transpose(1, 2, 0))
     for i, mask in enumerate(masks):
-        pixels[outline(mask)] = COLOURS[i % len(COLOURS)]
-    return Image.fromarray(pixels)
+        picture[outline(mask > 0)] = COLOURS[i % len(COLOURS)]
+    return Image.fromarray(picture)
 
 
 def outline(mask: NDArray[np.bool_]) -> NDArray[np.bool_]:

@@ -14,7 +14,7 @@ from fedce.cli import main
 from fedce.messages import Reply
 
 ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text()
+README = (ROOT / "README.md").read_text("utf-8")
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
@@ -44,14 +44,14 @@ def test_the_commands_in_the_readme_exist():
 
 
 def test_make_test_is_what_ci_runs():
-    script = (ROOT / ".ci" / "run").read_text()
+    script = (ROOT / ".ci" / "run").read_text("utf-8")
     assert "\nmake test\n" in script
     assert "\nmake check\n" in script
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path):
-    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text("utf-8")):
         if "://" not in target:
             assert (page.parent / target).exists(), target
 
@@ -60,27 +60,29 @@ def test_the_configuration_page_is_up_to_date():
     spec = spec_from_file_location("configuration_page", ROOT / "tools" / "configuration_page.py")
     tool = module_from_spec(spec)
     spec.loader.exec_module(tool)
-    assert tool.page() == tool.PAGE.read_text(), "run tools/configuration_page.py"
+    assert tool.page() == tool.PAGE.read_text("utf-8"), "run tools/configuration_page.py"
 
 
 def test_every_field_of_a_reply_has_a_row_in_the_privacy_table():
-    rows = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \|", (ROOT / "docs" / "privacy.md").read_text(), re.M)
+    rows = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \|", (ROOT / "docs" / "privacy.md").read_text("utf-8"), re.M)
     listed = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
     assert listed == {field.name for field in fields(Reply)}
 
 
 def test_the_tests_named_for_each_decision_exist():
-    named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs" / "paper.md").read_text()))
+    named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs" / "paper.md").read_text("utf-8")))
     written = {
-        name for path in (ROOT / "tests").rglob("test_*.py") for name in re.findall(r"def (test_\w+)", path.read_text())
+        name
+        for path in (ROOT / "tests").rglob("test_*.py")
+        for name in re.findall(r"def (test_\w+)", path.read_text("utf-8"))
     }
     assert len(named) > 15
     assert named <= written
 
 
 def test_decisions_cited_in_the_code_are_explained():
-    explained = set(re.findall(r"^\| (D\d+) \|", (ROOT / "docs" / "paper.md").read_text(), re.M))
-    cited = {d for path in (ROOT / "src").rglob("*.py") for d in re.findall(r"\b(D\d+)\b", path.read_text())}
+    explained = set(re.findall(r"^\| (D\d+) \|", (ROOT / "docs" / "paper.md").read_text("utf-8"), re.M))
+    cited = {d for path in (ROOT / "src").rglob("*.py") for d in re.findall(r"\b(D\d+)\b", path.read_text("utf-8"))}
     assert cited <= explained
 
 

@@ -92,7 +92,7 @@ def spoil_federation(data):
     ("spoil", "line"),
     [
         (spoil_mask, "site 'north': image '0.png' has no mask"),
-        (spoil_size, "site 'north': mask '0.png' is 8x8, its image 32x32"),
+        (spoil_size, "north/masks/0.png is 8x8, its image 32x32"),
         (spoil_image, "0.png"),
         (spoil_site, "site 'north' is empty"),
         (spoil_federation, "at least two sites"),

@@ -9,7 +9,7 @@ from torch import nn
 
 from fedce.config import ModelConfig, TrainConfig
 from fedce.errors import ConfigError
-from fedce.learn import Learner, dice, layout_of, make_loss, to_input
+from fedce.learn import Learner, dice, layout_of, make_loss, to_input, to_unit
 from fedce.models import build, check_fits, choose_device
 
 CPU = torch.device("cpu")
@@ -200,10 +200,10 @@ def test_initial_weights_depend_on_the_seed_alone():
 
 def test_normalisation():
     pixels = torch.tensor(images(4)[0])
-    assert 0 <= to_input(pixels, "unit").min() <= to_input(pixels, "unit").max() <= 1
-    scaled = to_input(pixels, "zscore")
+    assert 0 <= to_input(to_unit(pixels), "unit").min() <= to_input(to_unit(pixels), "unit").max() <= 1
+    scaled = to_input(to_unit(pixels), "zscore")
     torch.testing.assert_close(scaled.mean((2, 3)), torch.zeros(4, 3), atol=1e-5, rtol=0)
-    assert torch.isfinite(to_input(torch.zeros(1, 3, 8, 8, dtype=torch.uint8), "zscore")).all()
+    assert torch.isfinite(to_input(torch.zeros(1, 3, 8, 8), "zscore")).all()
 
 
 def test_devices_and_losses():

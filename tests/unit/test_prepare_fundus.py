@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 
+from fedce.config import load
+from fedce.data import load_sites
 from fedce.data import prepare as preparing
 from fedce.data.prepare.contours import disc_and_cup, majority, square_around
 from fedce.errors import DataError
@@ -308,9 +310,10 @@ def test_a_spoilt_case_is_one_line_and_the_others_are_made(tmp_path: Path, fedce
     line = spoil(tmp_path)
     result = fedce("data", "prepare", "fundus", "--source", tmp_path, "--out", tmp_path / "out")
     assert result.exit_code == 2
-    first, _ = [line for line in result.stderr.splitlines() if not line.startswith("... ")]
-    assert first.startswith("fedce: REFUGE, case 'g0001': ")
-    assert line in first
+    assert "... 1 cases could not be used" in result.stderr
+    (said,) = [line for line in result.stderr.splitlines() if not line.startswith("... ")]
+    assert said.startswith("fedce: REFUGE, case 'g0001': ")
+    assert line in said
     assert len(list((tmp_path / "out" / "REFUGE" / "images").iterdir())) == 3
     refuge(tmp_path)
     result = fedce("data", "prepare", "fundus", "--source", tmp_path, "--out", tmp_path / "out")
@@ -344,6 +347,8 @@ def test_a_call_that_was_cut_off_is_completed_to_the_same_bytes(
 KILLED = """
 import os, sys
 from pathlib import Path
+from fedce.config import load
+from fedce.data import load_sites
 from fedce.data import prepare as preparing
 written = 0
 def dying(path, content, write=preparing.write_bytes):
@@ -364,6 +369,31 @@ def test_a_killed_call_is_completed_to_the_same_bytes(published: Path, prepared:
     preparing.prepare("fundus", published, out, lambda message: None)
     assert contents(out) == contents(prepared)
     assert (out / "prepared.json").read_bytes() == (prepared / "prepared.json").read_bytes()
+
+
+def test_the_experiment_loads_and_keeps_the_views_of_an_eye_together(tmp_path: Path, monkeypatch):
+    monkeypatch.setenv("FEDCE_CACHE", str(tmp_path / "cache"))
+    drishti(tmp_path / "source")
+    disc, cup = anatomy(1)
+    other = [(column + 8, row, radius) for column, row, radius in (disc, cup)]
+    group = tmp_path / "source" / "RIM-ONE r3" / "Healthy"
+    images = tmp_path / "source" / "Drishti-GS1_files" / "Training"
+    for case in range(8):
+        save(np.hstack([photo(disc, cup), photo(*other)]), group / "Stereo Images" / f"N-{case}-L.jpg")
+        for what, left, right in (("Disc", disc, other[0]), ("Cup", cup, other[1])):
+            save(255 * np.hstack([inside(left), inside(right)]), group / "Average_masks" / f"N-{case}-L-{what}-Avg.png")
+        name = f"drishtiGS_{10 + case:03d}"
+        save(photo(disc, cup), images / "Images" / f"{name}.png")
+        for what, circle in (("ODseg", disc), ("cupseg", cup)):
+            save(255 * inside(circle), images / "GT" / name / "SoftMap" / f"{name}_{what}Softmap.png")
+    out = tmp_path / "out"
+    preparing.prepare("fundus", tmp_path / "source", out, lambda message: None)
+    eyes = load_sites(load(out / "experiment.toml", {"data.size": 64}).data)
+    assert [site.name for site in eyes] == ["Drishti-GS", "RIM-ONE"]
+    assert eyes[1].images.shape == (16, 3, 64, 64)
+    parts = {name: set(getattr(eyes[1].split, name).tolist()) for name in ("train", "validation", "test")}
+    for members in parts.values():
+        assert {i ^ 1 for i in members} == members, "names are sorted, so views of an eye stand side by side"
 
 
 def test_the_table_tells_what_is_missing(tmp_path: Path, fedce):

@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 import SimpleITK as sitk
 
+from fedce.config import load
+from fedce.data import load_sites
 from fedce.data import prepare as preparing
 from fedce.data.prepare import volumes
 from fedce.errors import DataError
@@ -373,10 +375,10 @@ def test_a_spoilt_case_is_one_line_and_the_others_are_made(tmp_path: Path, fedce
     line = spoil(tmp_path / "PROMISE12")
     result = fedce("data", "prepare", "prostate", "--source", tmp_path, "--out", tmp_path / "out")
     assert result.exit_code == 2
-    first, last = [line for line in result.stderr.splitlines() if not line.startswith("... ")]
-    assert first.startswith("fedce: PROMISE12, case 'Case01': ")
-    assert line in first
-    assert "1 of the cases could not be used" in last
+    assert "... 1 cases could not be used" in result.stderr
+    (said,) = [line for line in result.stderr.splitlines() if not line.startswith("... ")]
+    assert said.startswith("fedce: PROMISE12, case 'Case01': ")
+    assert line in said
     assert names(tmp_path / "out" / "PROMISE12") == ["Case02", "Case10"]
 
 
@@ -395,6 +397,35 @@ def test_a_dicom_slice_that_is_missing(tmp_path: Path, leave_out: int, line: str
         preparing.prepare("prostate", tmp_path, tmp_path / "out", lambda message: None)
 
 
+def test_truncated_volumes_are_a_line_each(tmp_path: Path, fedce):
+    msd(tmp_path)
+    for path in (tmp_path / "Task05_Prostate").glob("*Tr/prostate_0*.nii.gz"):
+        path.write_bytes(path.read_bytes()[:-60])
+    result = fedce("data", "prepare", "prostate", "--source", tmp_path, "--out", tmp_path / "out")
+    assert result.exit_code == 2
+    first, *lines = [line for line in result.stderr.splitlines() if not line.startswith("... ")]
+    assert first == f"fedce: 2 problems in {tmp_path}:"
+    for case, line in zip(("00", "03"), lines, strict=True):
+        assert line.startswith(f"- MSD, case 'prostate_{case}': can't read the volume")
+
+
+def test_the_experiment_loads(tmp_path: Path, monkeypatch):
+    monkeypatch.setenv("FEDCE_CACHE", str(tmp_path / "cache"))
+    for case in range(8):
+        for site, image, mask in (
+            ("PROMISE12", f"Case{case:02d}.mhd", f"Case{case:02d}_segmentation.mhd"),
+            ("Task05_Prostate", f"imagesTr/prostate_{case:02d}.nii.gz", f"labelsTr/prostate_{case:02d}.nii.gz"),
+        ):
+            write(scan(case), tmp_path / "source" / site / image)
+            write(zones(case), tmp_path / "source" / site / mask)
+    out = tmp_path / "out"
+    preparing.prepare("prostate", tmp_path / "source", out, lambda message: None)
+    sites = load_sites(load(out / "experiment.toml", {"data.size": 32}).data)
+    assert [site.name for site in sites] == ["MSD", "PROMISE12"]
+    assert sites[0].images.shape == (8 * 4, 1, 32, 32)
+    assert sites.classes == {"prostate": [1]}
+
+
 def test_a_truncated_slice_is_one_line(tmp_path: Path, capfd):
     patient = tmp_path / "I2CVB" / "GE" / "Patient 1"
     write_series(scan(1), patient / "T2W")
@@ -403,7 +434,7 @@ def test_a_truncated_slice_is_one_line(tmp_path: Path, capfd):
     slice_file.write_bytes(slice_file.read_bytes()[:-40])
     with pytest.raises(DataError, match="T2W") as error:
         preparing.prepare("prostate", tmp_path, tmp_path / "out", lambda message: None)
-    assert len(error.value.lines) == 2
+    assert "\n" not in str(error.value)
     assert capfd.readouterr().err == ""
 
 

@@ -1,8 +1,7 @@
-"""The sites of an experiment with their images, masks and splits, in memory."""
+"""The sites of an experiment with their images, masks and splits."""
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache, cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -12,10 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedce.config import BUILT_IN, DataConfig, parse
+from fedce.data import cache as site_cache
 from fedce.data import synthetic
-from fedce.data.folder import FOREGROUND, find_pairs, read_site
-from fedce.data.splits import Split, split
-from fedce.errors import DataError
+from fedce.data.cache import Origin, cache_folder
+from fedce.data.items import Item, find_items
+from fedce.data.pixels import FOREGROUND, Classes
+from fedce.data.reader import Reading, read_frames
+from fedce.data.splits import Split, joined, leaks, split, stated
+from fedce.errors import DataError, Problems
 from fedce.files import writing
 
 Pixels = NDArray[np.uint8]
@@ -32,7 +35,11 @@ class SiteData:
     masks: Pixels
     """(n, classes, height, width), 0 or 1."""
     files: tuple[str, ...]
+    cases: tuple[str, ...]
+    """Whose image each is; a case is never in two splits."""
     split: Split
+    origins: tuple[Origin, ...] = ()
+    """Sizes and spacings before resizing; empty for a built-in federation."""
 
     @cached_property
     def fingerprint(self) -> str:
@@ -49,7 +56,7 @@ class Sites(Sequence[SiteData]):
     """All hospitals of a federation."""
 
     config: DataConfig
-    classes: Mapping[str, Sequence[int]]
+    classes: Classes
     members: tuple[SiteData, ...]
 
     def __post_init__(self) -> None:
@@ -73,36 +80,93 @@ class Sites(Sequence[SiteData]):
 
 
 def load_sites(source: str | DataConfig = "fundus6", *, notify: Notify | None = None, **options: Any) -> Sites:
-    """Load a built-in federation (fundus6, prostate6) or a folder DIR/<site>/{images,masks}/*.png.
+    """Load a built-in federation (fundus6, prostate6), a folder of sites, or a folder of datalists.
 
-    Options are those of the [data] table: scale, size, seed, split, classes, normalize.
+    Options are those of the [data] table: scale, size, seed, split, classes, normalize and so on.
     """
     config = source if isinstance(source, DataConfig) else parse({"data": {"source": str(source), **options}}).data
     say = notify or (lambda message: None)
-    return _built_in(config, say) if config.source in BUILT_IN else _folder(config, say)
+    return _built_in(config, say) if config.source in BUILT_IN else _from_files(config, say)
 
 
-def _folder(config: DataConfig, notify: Notify) -> Sites:
-    if not config.source.strip():
-        raise DataError("data.source is empty; give a folder of sites, or fundus6 or prostate6")
-    root = Path(config.source)
-    pairs_by_site = find_pairs(root)
-    classes = config.classes or FOREGROUND
-    size = (config.size, config.size) if config.size else None
-    members = []
-    for name, pairs in pairs_by_site.items():
-        notify(f"reading site {name}: {len(pairs)} images")
-        shares = split(name, len(pairs), config.split, config.seed)
-        images, masks = read_site(name, pairs, classes, size)
-        members.append(SiteData(name, images, masks, tuple(pair.image.name for pair in pairs), shares))
-    return Sites(config, classes, tuple(_same_channels(members)))
+def _from_files(config: DataConfig, notify: Notify) -> Sites:
+    problems = Problems()
+    classes: Classes = config.classes or FOREGROUND
+    found = find_items(config, problems)
+    # All of it is looked at before anything is refused, so that a user mends all of it at once.
+    members = [_member(name, items, classes, config, notify, problems) for name, items in found.items()]
+    _check_groups(found, config, problems)
+    problems.raise_any(config.source)
+    return Sites(config, classes, tuple(_alike([member for member in members if member])))
 
 
-def _same_channels(members: Sequence[SiteData]) -> Sequence[SiteData]:
+def _member(
+    name: str, items: Sequence[Item], classes: Classes, config: DataConfig, notify: Notify, problems: Problems
+) -> SiteData | None:
+    if not items:
+        return None
+    cached = _read(name, items, classes, config, notify, problems)
+    if cached is None:
+        return None
+    groups = [[_case_of(items, name, file) for file in group] for group in config.groups]
+    case_by_item = dict(
+        zip(
+            range(len(items)),
+            joined([item.case for item in items], [[case for case in group if case] for group in groups]),
+            strict=True,
+        )
+    )
+    cases = tuple(case_by_item[origin.item] for origin in cached.origins)
+    parts = [items[origin.item].part for origin in cached.origins]
+    try:
+        shares = (
+            stated([part for part in parts if part]) if all(parts) else split(name, cases, config.split, config.seed)
+        )
+    except DataError as error:
+        problems.add(str(error))
+        return None
+    for case, first, second in leaks(cases, shares.parts):
+        problems.add(f"site {name!r}: case {case!r} is in {first} and in {second}; a case must not be in two")
+    files = tuple(origin.name for origin in cached.origins)
+    return SiteData(name, cached.images, cached.masks, files, cases, shares, cached.origins)
+
+
+def _read(
+    name: str, items: Sequence[Item], classes: Classes, config: DataConfig, notify: Notify, problems: Problems
+) -> site_cache.Cached | None:
+    """From the cache, or decoded into it."""
+    how = Reading(classes, config.size, config.resize, config.intensity, config.slices, config.plane)
+    contents: list[str] = []
+    with problems.collected():
+        for item in items:
+            contents += [item.name, site_cache.content_of(item.image), site_cache.content_of(item.mask)]
+    if len(contents) < 3 * len(items):
+        return None
+    options = {**asdict(how), "classes": {key: list(values) for key, values in classes.items()}}
+    key = site_cache.key_of(contents, options)
+    if (cached := site_cache.load(key)) is not None:
+        return cached
+    notify(f"reading site {name}: {len(items)} {'volumes' if items[0].is_volume else 'images'}")
+    return site_cache.build(key, read_frames(name, items, how, problems), problems)
+
+
+def _case_of(items: Sequence[Item], site: str, file: str) -> str:
+    """The case of a file that data.groups names, as "file" or "site/file", with or without its ending; or nothing."""
+    names = {file, file.removeprefix(f"{site}/")}
+    return next((item.case for item in items if names & {item.name, item.image.name}), "")
+
+
+def _check_groups(found: Mapping[str, Sequence[Item]], config: DataConfig, problems: Problems) -> None:
+    for group in config.groups:
+        for file in group:
+            if not any(_case_of(items, site, file) for site, items in found.items()):
+                problems.add(f"data.groups names {file!r}, which no site has")
+
+
+def _alike(members: Sequence[SiteData]) -> Iterator[SiteData]:
     """Grey sites among colour ones become colour; sites of another size can't train one model."""
     n_channels = max(member.images.shape[1] for member in members)
     first = members[0]
-    same = []
     for member in members:
         if member.images.shape[2:] != first.images.shape[2:]:
             (h, w), (h0, w0) = member.images.shape[2:], first.images.shape[2:]
@@ -110,9 +174,8 @@ def _same_channels(members: Sequence[SiteData]) -> Sequence[SiteData]:
                 f"site {member.name!r} has images of {w}x{h} pixels, site {first.name!r} of {w0}x{h0}; "
                 "set data.size to bring all images to one size"
             )
-        images = np.broadcast_to(member.images, (len(member.images), n_channels, *member.images.shape[2:]))
-        same.append(SiteData(member.name, np.ascontiguousarray(images), member.masks, member.files, member.split))
-    return same
+        shape = (len(member.images), n_channels, *member.images.shape[2:])
+        yield member if member.images.shape == shape else replace(member, images=np.broadcast_to(member.images, shape))
 
 
 def _built_in(config: DataConfig, notify: Notify) -> Sites:
@@ -123,7 +186,7 @@ def _built_in(config: DataConfig, notify: Notify) -> Sites:
     for name, n in synthetic.counts(federation, scale.share).items():
         images, masks = (_cached(config, name, n, size, part, notify) for part in ("images", "masks"))
         files = tuple(f"{name}-{i:04d}.png" for i in range(n))
-        members.append(SiteData(name, images, masks, files, split(name, n, config.split, config.seed)))
+        members.append(SiteData(name, images, masks, files, files, split(name, files, config.split, config.seed)))
     return Sites(config, federation.classes, tuple(members))
 
 
@@ -151,10 +214,3 @@ def _cached(config: DataConfig, site: str, n: int, size: int, part: str, notify:
 def _generator_version() -> str:
     sources = sorted(Path(synthetic.__file__).parent.glob("*.py"))
     return sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:12]
-
-
-def cache_folder() -> Path:
-    """$FEDCE_CACHE, or fedce in the user's cache folder."""
-    if folder := os.environ.get("FEDCE_CACHE"):
-        return Path(folder)
-    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "fedce"

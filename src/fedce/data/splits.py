@@ -1,5 +1,6 @@
 """Training, validation and test images of a site: fixed by the data seed, never by the training seed."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
@@ -19,17 +20,61 @@ class Split:
     validation: NDArray[np.int64]
     test: NDArray[np.int64]
 
+    @property
+    def parts(self) -> dict[str, NDArray[np.int64]]:
+        return dict(zip(NAMES, (self.train, self.validation, self.test), strict=True))
 
-def split(site: str, n: int, shares: tuple[float, float, float], seed: int) -> Split:
-    """A random split, the same for the same site name, number of images and seed."""
-    n_validation, n_test = round(n * shares[1]), round(n * shares[2])
-    sizes = (n - n_validation - n_test, n_validation, n_test)
+
+def split(site: str, cases: Sequence[str], shares: tuple[float, float, float], seed: int) -> Split:
+    """Whole cases, drawn at random: the same for the same site name, cases and seed. Shares are of the cases."""
+    names = sorted(set(cases), key=cases.index)
+    n_validation, n_test = round(len(names) * shares[1]), round(len(names) * shares[2])
+    sizes = (len(names) - n_validation - n_test, n_validation, n_test)
     for name, size, share in zip(NAMES, sizes, shares, strict=True):
         if size < 1:
+            what = "images" if len(names) == len(cases) else f"images of {len(names)} cases"
             raise DataError(
-                f"site {site!r} has {n} images, which leaves none for {name} at a share of {share:g}; "
+                f"site {site!r} has {len(cases)} {what}, which leaves none for {name} at a share of {share:g}; "
                 "add images or change data.split"
             )
-    order = np.random.default_rng([seed, *sha256(site.encode()).digest()]).permutation(n)
-    train, validation, test = np.split(order, np.cumsum(sizes)[:2])
-    return Split(np.sort(train), np.sort(validation), np.sort(test))
+    order = np.random.default_rng([seed, *sha256(site.encode()).digest()]).permutation(len(names))
+    part_by_case = dict(
+        zip((names[i] for i in order), np.repeat(np.arange(3), sizes), strict=True),
+    )
+    return _by_part(np.array([part_by_case[case] for case in cases]))
+
+
+def stated(parts: Sequence[str]) -> Split:
+    """The split that a datalist gives."""
+    return _by_part(np.array([NAMES.index(part) for part in parts]))
+
+
+def _by_part(parts: NDArray[np.int64]) -> Split:
+    return Split(*(np.flatnonzero(parts == i) for i in range(3)))
+
+
+def joined(cases: Sequence[str], groups: Sequence[Sequence[str]]) -> list[str]:
+    """Cases, those of a group under one name; groups that share a case are one group."""
+    name_of: dict[str, str] = {case: case for case in cases}
+
+    def root(case: str) -> str:
+        while name_of[case] != case:
+            case = name_of[case]
+        return case
+
+    for group in groups:
+        for case in group[1:]:
+            name_of[root(case)] = root(group[0])
+    return [root(case) for case in cases]
+
+
+def leaks(cases: Sequence[str], parts: Mapping[str, NDArray[np.int64]]) -> list[tuple[str, str, str]]:
+    """Cases that two parts share, with those parts' names; empty unless a datalist states its own split."""
+    seen: dict[str, str] = {}
+    found = set()
+    for name, rows in parts.items():
+        for row in rows:
+            before = seen.setdefault(cases[row], name)
+            if before != name:
+                found.add((cases[row], before, name))
+    return sorted(found)

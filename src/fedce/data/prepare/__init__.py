@@ -12,7 +12,7 @@ import tomli_w
 
 from fedce.data.prepare import fundus, prostate
 from fedce.data.prepare.sources import Case, Found, Source, place
-from fedce.errors import DataError, DataProblems, RunError
+from fedce.errors import DataError, Problems, RunError
 from fedce.files import read_json, write_bytes, write_json
 
 __all__ = ["SiteSummary", "Source", "Summary", "Task", "guide", "prepare", "sources_of"]
@@ -96,41 +96,33 @@ def prepare(task: Task, source: Path, out: Path, notify: Notify) -> Summary:
     """
     found = _find(task, source)
     ledger = _open_ledger(out)
-    problems: list[str] = []
-    sites = []
-    for item in SOURCES[task]:
-        summary, failed = _make_site(item, found[item.site], source, ledger, notify)
-        sites.append(summary)
-        problems += failed
+    problems = Problems()
+    sites = tuple(_make_site(item, found[item.site], source, ledger, notify, problems) for item in SOURCES[task])
     write_bytes(out / "experiment.toml", tomli_w.dumps(_experiment(task, out)).encode())
-    if problems:
-        raise DataProblems([*problems, f"{len(problems)} of the cases could not be used; all others are in {out}"])
-    return Summary(out, tuple(sites))
+    if problems.lines:
+        notify(f"{len(problems.lines)} cases could not be used; all others are in {out}")
+    problems.raise_any(str(source))
+    return Summary(out, sites)
 
 
 def _find(task: Task, source: Path) -> dict[str, Found]:
     """What lies below the user's folder, by site; names that can't be told apart are raised together."""
     if not source.is_dir():
         raise DataError(f"no such folder: {source}; give the folder that holds the downloaded data sets")
-    found, problems = {}, []
+    found: dict[str, Found] = {}
+    problems = Problems()
     for item in SOURCES[task]:
         root = source / item.folder
-        try:
+        with problems.collected():
             found[item.site] = item.find(root) if root.is_dir() else Found(())
-        except DataError as error:
-            problems.append(str(error))
-            continue
-        problems += [f"{item.site}: {problem}" for problem in found[item.site].problems]
-    if problems:
-        raise DataProblems(problems)
+            for problem in found[item.site].problems:
+                problems.add(f"{item.site}: {problem}")
+    problems.raise_any(str(source))
     if not any(this.cases for this in found.values()):
-        raise DataProblems(
-            [
-                f"none of the six {task} data sets is in {source}; expected at least one of",
-                *(f"{item.site}: {line}" for item in SOURCES[task] for line in item.layout.splitlines()),
-                f"'fedce data prepare {task}' without --source says where to get them",
-            ]
-        )
+        layouts = [f"{item.site}: {line}" for item in SOURCES[task] for line in item.layout.splitlines()]
+        hint = f"'fedce data prepare {task}' without --source says where to get them"
+        first = f"none of the six {task} data sets is in {source}; {hint}; expected at least one of"
+        raise DataError("\n- ".join([first, *layouts]))
     return found
 
 
@@ -151,13 +143,12 @@ def _open_ledger(out: Path) -> _Ledger:
 
 
 def _make_site(
-    item: Source, found: Found, source: Path, ledger: _Ledger, notify: Notify
-) -> tuple[SiteSummary, list[str]]:
-    """Convert a source's cases; also returns what could not be converted, one line each."""
+    item: Source, found: Found, source: Path, ledger: _Ledger, notify: Notify, problems: Problems
+) -> SiteSummary:
+    """Convert a source's cases."""
     left_out = tuple(f"{case.name}: {item.defects[case.name]}" for case in found.cases if case.name in item.defects)
     cases = [case for case in found.cases if case.name not in item.defects]
     n_published = item.published if found.published is None else found.published
-    problems: list[str] = []
     if cases:
         ledger.sites[item.site] = {
             "source": item.title,
@@ -172,21 +163,23 @@ def _make_site(
         }
         ledger.save()  # A folder that is being filled is known as such from the start.
         try:
-            problems = _convert(item, cases, source, ledger, notify)
+            _convert(item, cases, source, ledger, notify, problems)
         finally:
             ledger.save()
     n_images = _count_images(ledger.path.parent / item.site) if cases else 0
-    return SiteSummary(item, len(found.cases), n_published, left_out, found.unmatched, n_images), problems
+    return SiteSummary(item, len(found.cases), n_published, left_out, found.unmatched, n_images)
 
 
-def _convert(item: Source, cases: Sequence[Case], source: Path, ledger: _Ledger, notify: Notify) -> list[str]:
+def _convert(
+    item: Source, cases: Sequence[Case], source: Path, ledger: _Ledger, notify: Notify, problems: Problems
+) -> None:
     """Make what is not made yet."""
     stamps = {case.name: _stamp(case, source) for case in cases}
     todo = [case for case in cases if not ledger.is_made(item.site, case, stamps[case.name])]
     if gone := sorted(ledger.sites[item.site]["cases"].keys() - stamps.keys()):
         notify(f"{item.site}: {len(gone)} prepared before are no longer in {source} ({gone[0]}, ...); they are kept")
     notify(f"{item.site}: {len(todo)} of {len(cases)} cases to convert")
-    problems, said = [], monotonic()
+    said = monotonic()
     cases_by_note: dict[str, list[str]] = {}
     for i, case in enumerate(todo):
         if monotonic() - said > SAVE_SECONDS:
@@ -196,7 +189,7 @@ def _convert(item: Source, cases: Sequence[Case], source: Path, ledger: _Ledger,
             notes: list[str] = []
             outputs = item.convert(case, notes.append)
         except DataError as error:
-            problems.append(f"{item.site}, case {case.name!r}: {error}")
+            problems.add(f"{item.site}, case {case.name!r}: {error}")
             ledger.forget(item.site, case)
             continue
         for name, content in outputs.items():
@@ -215,7 +208,6 @@ def _convert(item: Source, cases: Sequence[Case], source: Path, ledger: _Ledger,
             cases_by_note.setdefault(note, []).append(case.name)
     for note, names in cases_by_note.items():
         notify(f"{item.site}, {names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''}: {note}")
-    return problems
 
 
 def _stamp(case: Case, source: Path) -> str:

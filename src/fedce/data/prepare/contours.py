@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
-from fedce.data.folder import Pixels
+from fedce.data.pixels import Bytes
 
 Mask = NDArray[np.bool_]
 
@@ -20,7 +20,7 @@ LARGEST_DISC = 0.5
 """Of the photograph's shorter side; what is larger is the edge of the field of view, which JPEG changes most."""
 
 
-def disc_and_cup(photo: Pixels, drawn: Pixels) -> tuple[Mask, Mask] | None:
+def disc_and_cup(photo: Bytes, drawn: Bytes) -> tuple[Mask, Mask] | None:
     """The two contours that an expert drew into a copy of the photo, filled; None if they can't be told.
 
     Each is the convex hull of its line, because some lines are open or touch the other one.
@@ -85,7 +85,7 @@ def majority(votes: Sequence[Mask]) -> Mask:
     return agreed
 
 
-def levels(disc: Mask, cup: Mask) -> Pixels:
+def levels(disc: Mask, cup: Mask) -> Bytes:
     """0 background, 128 rim, 255 cup; a cup ends where its disc ends."""
     return np.where(disc & cup, 255, np.where(disc, 128, 0)).astype(np.uint8)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from fedce.data.folder import Pixels, open_image
+from fedce.data.pixels import Bytes, image_bytes, with_channels
 from fedce.data.prepare.contours import Mask, disc_and_cup, levels, majority, square_around
 from fedce.data.prepare.sources import Case, Found, Note, Outputs, Role, Source, by_case, files_below, pair
 from fedce.errors import DataError
@@ -116,7 +116,7 @@ def convert_riga(case: Case, note: Note) -> Outputs:
     return cropped(case, photo, majority(discs), majority(cups))
 
 
-def cropped(case: Case, photo: Pixels, disc: Mask, cup: Mask) -> Outputs:
+def cropped(case: Case, photo: Bytes, disc: Mask, cup: Mask) -> Outputs:
     """The square around the disc."""
     check_size(case, photo, disc, cup)
     if not disc.any():
@@ -125,7 +125,7 @@ def cropped(case: Case, photo: Pixels, disc: Mask, cup: Mask) -> Outputs:
     return encoded(case.name, photo[square], levels(disc[square], cup[square]))
 
 
-def check_size(case: Case, photo: Pixels, *masks: Mask) -> None:
+def check_size(case: Case, photo: Bytes, *masks: Mask) -> None:
     for mask in masks:
         if mask.shape != photo.shape[:2]:
             raise DataError(
@@ -133,26 +133,27 @@ def check_size(case: Case, photo: Pixels, *masks: Mask) -> None:
             )
 
 
-def size_of(array: Pixels | Mask) -> str:
+def size_of(array: Bytes | Mask) -> str:
     return f"{array.shape[1]}x{array.shape[0]}"
 
 
-def encoded(name: str, photo: Pixels, mask: Pixels) -> Outputs:
+def encoded(name: str, photo: Bytes, mask: Bytes) -> Outputs:
     return {f"images/{name}.png": png(photo), f"masks/{name}.png": png(mask)}
 
 
-def png(pixels: Pixels) -> bytes:
+def png(pixels: Bytes) -> bytes:
     buffer = io.BytesIO()
     Image.fromarray(np.ascontiguousarray(pixels)).save(buffer, "PNG")
     return buffer.getvalue()
 
 
-def colour(path: Path) -> Pixels:
-    return np.asarray(open_image(path).convert("RGB"), np.uint8)
+def colour(path: Path) -> Bytes:
+    return with_channels(image_bytes(path), 3).transpose(1, 2, 0)
 
 
-def grey(path: Path) -> Pixels:
-    return np.asarray(open_image(path).convert("L"), np.uint8)
+def grey(path: Path) -> Bytes:
+    values: Bytes = with_channels(image_bytes(path), 1)[0]
+    return values
 
 
 def riga(site: str, title: str, published: int, download: str, layout: str) -> Source:

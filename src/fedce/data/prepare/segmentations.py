@@ -5,14 +5,11 @@ SimpleITK decodes the frames; the nested tables that tell their places it does n
 
 import struct
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from fedce.errors import DataError
-
-if TYPE_CHECKING:
-    import SimpleITK as sitk
 
 Elements = dict[int, Any]
 """Bytes of an element, or the items of a sequence, by tag."""
@@ -36,7 +33,7 @@ def referenced_series(path: Path) -> str:
     return _text(_read(path)[REFERENCED_SERIES][0][SERIES_UID])
 
 
-def union_of_segments(image: "sitk.Image", segmentation: "sitk.Image", path: Path) -> "sitk.Image":
+def union_of_segments(image: Any, segmentation: Any, path: Path) -> Any:
     """All segments together, 0 or 1, on the grid of the image that they were drawn on."""
     import SimpleITK as sitk
 
@@ -109,6 +106,6 @@ def _text(value: bytes) -> str:
     return value.decode("ascii").strip("\0 ")
 
 
-def _slice_size(image: "sitk.Image") -> str:
+def _slice_size(image: Any) -> str:
     width, height, _ = image.GetSize()
     return f"{width}x{height}"

@@ -2,16 +2,14 @@
 
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
 from fedce.data.prepare.segmentations import union_of_segments
 from fedce.data.prepare.sources import Case, Files, Note, Outputs, is_dicom
+from fedce.data.volumes import read_header, read_itk, read_slices, save_nifti
 from fedce.errors import DataError
-
-if TYPE_CHECKING:
-    import SimpleITK as sitk
 
 SAME_PLACE_MM = 0.5
 SAME_SPACING = 0.02
@@ -21,8 +19,7 @@ KEPT_VOLUME = 0.9
 
 def convert_volume(case: Case, note: Note) -> Outputs:
     """A T2-weighted volume and its whole gland, 0 or 1, on the same grid."""
-    image = first_channel(read_volume(case.files["image"]))
-    drawn = read_volume(case.files["mask"])
+    image, drawn = (read_volume(case.files[role]) for role in ("image", "mask"))
     if is_segmentation(case.files["mask"]):
         mask = whole_gland(union_of_segments(image, drawn, case.files["mask"][0]), case)
     else:
@@ -33,37 +30,9 @@ def convert_volume(case: Case, note: Note) -> Outputs:
     }
 
 
-def read_volume(files: Files) -> "sitk.Image":
-    """One file, or a DICOM series in the order of its slices' positions, whatever they are called."""
-    import SimpleITK as sitk
-
-    place = files[0] if len(files) == 1 else files[0].parent
-    sitk.ProcessObject.SetGlobalWarningDisplay(False)  # ITK would write its warnings to stderr by itself.
-    try:
-        return sitk.ReadImage(str(files[0])) if len(files) == 1 else _read_series(files)
-    except RuntimeError as error:
-        raise _unreadable(place, error) from None
-
-
-def _read_series(files: Files) -> "sitk.Image":
-    """Slices along their normal, evenly spaced; a gap or two slices in one place can't be a volume."""
-    import SimpleITK as sitk
-
-    headers = [_header(path) for path in files]
-    if len({(header.GetSize(), *np.round(header.GetDirection(), 3)) for header in headers}) > 1:
-        raise DataError(f"{files[0].parent} holds slices of several sizes or directions; expected one series")
-    normal = np.asarray(headers[0].GetDirection()).reshape(3, 3)[:, 2]
-    heights = np.array([np.dot(header.GetOrigin(), normal) for header in headers])
-    order = np.argsort(heights)
-    gaps = np.diff(heights[order])
-    if len(gaps) and (gaps.min() <= 0.5 * np.median(gaps) or gaps.max() > 1.5 * np.median(gaps)):
-        raise DataError(
-            f"{files[0].parent} is no whole series: its slices are {np.median(gaps):.1f} mm apart, "
-            f"but also {gaps.min():.1f} and {gaps.max():.1f}; download it again, or move it away"
-        )
-    reader = sitk.ImageSeriesReader()
-    reader.SetFileNames([str(files[i]) for i in order])
-    return reader.Execute()
+def read_volume(files: Files) -> Any:
+    """One file, or a DICOM series; of a file with several sequences the first, which is T2."""
+    return read_slices(files) if len(files) > 1 else read_itk(files[0], channel=0)
 
 
 def is_segmentation(files: Files) -> bool:
@@ -76,29 +45,11 @@ def series_uid(files: Files) -> str:
 
 
 def _tag(path: Path, tag: str) -> str:
-    try:
-        header = _header(path)
-    except RuntimeError as error:
-        raise _unreadable(path, error) from None
+    header = read_header(path)
     return str(header.GetMetaData(tag)).strip("\0 ") if header.HasMetaDataKey(tag) else ""
 
 
-def _header(path: Path) -> "sitk.ImageFileReader":
-    import SimpleITK as sitk
-
-    sitk.ProcessObject.SetGlobalWarningDisplay(False)
-    reader = sitk.ImageFileReader()
-    reader.SetFileName(str(path))
-    reader.ReadImageInformation()
-    return reader
-
-
-def first_channel(image: "sitk.Image") -> "sitk.Image":
-    """T2 of a volume that holds several sequences, which stand along the fourth axis."""
-    return image[:, :, :, 0] if image.GetDimension() == 4 else image
-
-
-def whole_gland(mask: "sitk.Image", case: Case) -> "sitk.Image":
+def whole_gland(mask: Any, case: Case) -> Any:
     """Any zone is gland."""
     import SimpleITK as sitk
 
@@ -108,7 +59,7 @@ def whole_gland(mask: "sitk.Image", case: Case) -> "sitk.Image":
     return gland
 
 
-def on_grid_of(image: "sitk.Image", mask: "sitk.Image", case: Case, note: Note) -> "sitk.Image":
+def on_grid_of(image: Any, mask: Any, case: Case, note: Note) -> Any:
     """The mask, turned to the image's axes, and moved by the nearest voxel where the two grids differ."""
     import SimpleITK as sitk
 
@@ -133,7 +84,7 @@ def on_grid_of(image: "sitk.Image", mask: "sitk.Image", case: Case, note: Note) 
     return moved
 
 
-def _difference(image: "sitk.Image", mask: "sitk.Image") -> str | None:
+def _difference(image: Any, mask: Any) -> str | None:
     """How two grids of the same size differ, or None if they don't."""
     spacings, directions, origins = (
         (np.asarray(getattr(image, name)()), np.asarray(getattr(mask, name)()))
@@ -148,28 +99,20 @@ def _difference(image: "sitk.Image", mask: "sitk.Image") -> str | None:
     return None
 
 
-def _volume(mask: "sitk.Image") -> float:
+def _volume(mask: Any) -> float:
     import SimpleITK as sitk
 
     return float(sitk.GetArrayViewFromImage(mask).sum() * np.prod(mask.GetSpacing()))
 
 
-def nifti_bytes(volume: "sitk.Image") -> bytes:
-    """A .nii.gz file, the same bytes for the same volume."""
-    import SimpleITK as sitk
-
+def nifti_bytes(volume: Any) -> bytes:
+    """A compressed NIfTI file, the same bytes for the same volume."""
     for key in volume.GetMetaDataKeys():  # What a DICOM header says of the patient stays behind.
         volume.EraseMetaData(key)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "volume.nii.gz"
-        sitk.WriteImage(volume, str(path), useCompression=True)
+        save_nifti(volume, path)
         return path.read_bytes()
-
-
-def _unreadable(place: Path, error: RuntimeError) -> DataError:
-    """With the last sentence of an ITK error, which is the only one for people."""
-    reason = [line.strip().rstrip(".") for line in str(error).splitlines() if line.strip()][-1:]
-    return DataError(f"can't read {place} ({''.join(reason)}); download it again, or move it away")
 
 
 def _name(case: Case) -> str:
@@ -177,5 +120,5 @@ def _name(case: Case) -> str:
     return str(files[0] if len(files) == 1 else files[0].parent)
 
 
-def _size(volume: "sitk.Image") -> str:
+def _size(volume: Any) -> str:
     return "x".join(str(n) for n in volume.GetSize())

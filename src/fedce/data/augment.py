@@ -1,0 +1,64 @@
+"""Random changes of training images, by name. Built on MONAI's transforms; the seed alone decides them."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import pi
+from typing import Any
+
+import torch
+from torch import Tensor
+
+BOTH = ("image", "mask")
+
+
+class Augment:
+    """Applies one of the named sets of random transforms to batches of unit-range images and their masks."""
+
+    def __init__(self, name: str) -> None:
+        from monai.transforms import Compose
+
+        self._transform = Compose(_transforms(name))
+
+    def seed(self, seed: int) -> None:
+        self._transform.set_random_state(seed % 2**32)
+
+    def __call__(self, images: Tensor, masks: Tensor) -> tuple[Tensor, Tensor]:
+        with _plain_tensors():
+            pairs = [self._transform({"image": image, "mask": mask}) for image, mask in zip(images, masks, strict=True)]
+        changed, changed_masks = (torch.stack([pair[key] for pair in pairs]) for key in BOTH)
+        return changed, changed_masks
+
+
+@contextmanager
+def _plain_tensors() -> Iterator[None]:
+    """MONAI carries metadata with every tensor unless told not to, which takes longer than the transforms."""
+    from monai.data import get_track_meta, set_track_meta
+
+    before = get_track_meta()
+    set_track_meta(False)
+    try:
+        yield
+    finally:
+        set_track_meta(before)
+
+
+def _transforms(name: str) -> list[Any]:
+    from monai.transforms import RandAdjustContrastd, RandAffined, RandFlipd, RandScaleIntensityd
+
+    flips = [RandFlipd(BOTH, prob=0.5, spatial_axis=axis) for axis in (0, 1)]
+    if name == "flips":
+        return flips
+    return [
+        *flips,
+        RandAffined(
+            BOTH,
+            prob=0.8,
+            rotate_range=pi / 6,
+            scale_range=0.15,
+            mode=("bilinear", "nearest"),
+            padding_mode="zeros",
+        ),
+        # Channel by channel, because cameras differ in colour as much as in brightness.
+        RandScaleIntensityd("image", factors=0.2, prob=0.5, channel_wise=True),
+        RandAdjustContrastd("image", prob=0.5, gamma=(0.7, 1.5)),
+    ]

@@ -1,0 +1,180 @@
+"""A site's images and masks, decoded and resized once, as files that are mapped into memory.
+
+The key is the content of the source files with everything that decides what becomes of them. A folder of the cache is
+either whole or not there: it is filled under another name and renamed.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from functools import cache
+from hashlib import file_digest, sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedce.errors import DataError, Problems
+from fedce.files import write_json
+
+Bytes = NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One image with its mask, and where it came from."""
+
+    image: Bytes
+    """(channels, height, width)."""
+    mask: Bytes
+    """(classes, height, width), 0 or 1."""
+    name: str
+    item: int
+    """Number of the item that it is of."""
+    height: int
+    width: int
+    """Before resizing."""
+    spacing: tuple[float, float] | None = None
+    """Millimetres between rows and between columns, before resizing."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What is known of an image besides its pixels."""
+
+    name: str
+    item: int
+    height: int
+    width: int
+    spacing: tuple[float, float] | None
+
+
+@dataclass(frozen=True, eq=False)
+class Cached:
+    images: Bytes
+    masks: Bytes
+    origins: tuple[Origin, ...]
+
+
+def cache_folder() -> Path:
+    """$FEDCE_CACHE, or fedce in the user's cache folder."""
+    if folder := os.environ.get("FEDCE_CACHE"):
+        return Path(folder)
+    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "fedce"
+
+
+def content_of(path: Path) -> str:
+    """Digest of a file, or of all files of a folder."""
+    if path.is_dir():
+        inside = [f"{child.name} {content_of(child)}" for child in sorted(path.iterdir()) if child.is_file()]
+        return sha256("\n".join(inside).encode()).hexdigest()
+    try:
+        with path.open("rb") as file:
+            return file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise DataError(f"can't read {path}: {error.strerror}") from None
+
+
+@cache
+def _reader_version() -> str:
+    """Digest of the code that decodes: another reader may see other pixels."""
+    here = Path(__file__).parent
+    return sha256(b"".join((here / f"{name}.py").read_bytes() for name in _DECIDING)).hexdigest()
+
+
+_DECIDING = ("cache", "pixels", "reader", "resizing", "volumes")
+
+
+def key_of(contents: Sequence[str], options: Any) -> str:
+    return sha256(json.dumps([_reader_version(), list(contents), options], sort_keys=True).encode()).hexdigest()[:32]
+
+
+def load(key: str) -> Cached | None:
+    folder = _folder_of(key)
+    try:
+        about = json.loads((folder / "about.json").read_text("utf-8"))
+        arrays = [
+            np.memmap(folder / f"{part}.bin", np.uint8, mode="r", shape=tuple(about[part]))
+            for part in ("images", "masks")
+        ]
+        for part, array in zip(("images", "masks"), arrays, strict=True):
+            if (folder / f"{part}.bin").stat().st_size != array.size:
+                return None
+    except (OSError, ValueError):  # Not there yet, or cut off by a full disk or a copy: built again.
+        return None
+    origins = tuple(Origin(**{**one, "spacing": _pair(one["spacing"])}) for one in about["origins"])
+    return Cached(arrays[0], arrays[1], origins)
+
+
+def _pair(values: list[float] | None) -> tuple[float, float] | None:
+    return None if values is None else (values[0], values[1])
+
+
+def build(key: str, frames: Iterator[Frame], problems: Problems) -> Cached | None:
+    """Fill the cache with these frames; None, and nothing kept, if reading them added a problem."""
+    target = _folder_of(key)
+    aside = target.with_name(f".{key}.{os.getpid()}")
+    n_before = len(problems.lines)
+    try:
+        aside.mkdir(parents=True, exist_ok=True)
+        shapes, origins = _write_frames(aside, frames, problems)
+        if len(problems.lines) > n_before or not origins:
+            return None
+        write_json(aside / "about.json", {**shapes, "origins": [asdict(origin) for origin in origins]})
+        if target.exists():  # Broken, else `load` had found it; or another process was quicker.
+            if (whole := load(key)) is not None:
+                return whole
+            shutil.rmtree(target)
+        aside.rename(target)
+    except OSError as error:
+        raise DataError(
+            f"can't write the cache {target}: {error.strerror or error}; set FEDCE_CACHE to a folder with room"
+        ) from None
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+        _sweep(target.parent)
+    return load(key)
+
+
+def _write_frames(
+    folder: Path, frames: Iterator[Frame], problems: Problems
+) -> tuple[dict[str, tuple[int, ...]], list[Origin]]:
+    origins: list[Origin] = []
+    first: Frame | None = None
+    with (folder / "images.bin").open("wb") as images, (folder / "masks.bin").open("wb") as masks:
+        for frame in frames:
+            first = first or frame
+            if frame.image.shape != first.image.shape:
+                problems.add(
+                    f"{frame.name!r} is {frame.width}x{frame.height}, {first.name!r} of the same site is "
+                    f"{first.width}x{first.height}; set data.size to bring all images to one size"
+                )
+                continue
+            images.write(np.ascontiguousarray(frame.image).data)
+            masks.write(np.ascontiguousarray(frame.mask).data)
+            origins.append(Origin(frame.name, frame.item, frame.height, frame.width, frame.spacing))
+        for file in (images, masks):
+            file.flush()
+            os.fsync(file.fileno())
+    if first is None:
+        return {}, []
+    n = len(origins)
+    return {"images": (n, *first.image.shape), "masks": (n, *first.mask.shape)}, origins
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what killed builds left: their process is gone."""
+    for left in folder.glob(".*.*"):
+        with suppress(ValueError, PermissionError):
+            try:
+                os.kill(int(left.suffix[1:]), 0)
+            except ProcessLookupError:
+                shutil.rmtree(left, ignore_errors=True)
+
+
+def _folder_of(key: str) -> Path:
+    return cache_folder() / "sites" / key

@@ -1,0 +1,282 @@
+"""What a site has on disk: images and the mask that belongs to each, paired strictly, found by pattern or listed."""
+
+import csv
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fedce.config import DataConfig
+from fedce.data import pixels, volumes
+from fedce.data.splits import NAMES
+from fedce.errors import DataError, Problems
+
+FILE_ENDINGS = {"images": pixels.ENDINGS, "volumes": volumes.ENDINGS, "dicom": ()}
+# Where masks are looked for, in this order, if data.images and data.masks don't say. The * is what a pair shares.
+LAYOUTS = (
+    ("images/*", "masks/*"),
+    ("images/*", "masks/*_mask"),
+    ("images/*", "labels/*"),
+    ("imagesTr/*", "labelsTr/*"),
+    ("image/*", "mask/*"),
+    ("*_image", "*_mask"),
+    ("*", "*_mask"),
+    ("*", "*_segmentation"),
+    ("*/image", "*/mask"),
+)
+SECTIONS = dict(zip(("training", "validation", "testing"), NAMES, strict=True))
+CASES_FILE = "cases.csv"
+
+
+@dataclass(frozen=True)
+class Item:
+    """An image file, or a volume, with its mask."""
+
+    name: str
+    """As the user knows it: the file's name without its ending."""
+    image: Path
+    mask: Path
+    case: str
+    part: str | None = None
+    """train, validation or test, where a datalist says so."""
+
+    @property
+    def is_volume(self) -> bool:
+        return is_volume(self.image)
+
+
+def find_items(config: DataConfig, problems: Problems) -> dict[str, list[Item]]:
+    """Each site's items, sorted by name."""
+    if not config.source.strip():
+        raise DataError("data.source is empty; give a folder of sites, or fundus6 or prostate6")
+    root = Path(config.source)
+    lists = _datalists(root, config)
+    if lists:
+        base = Path(config.root) if config.root else None
+        found = {site: _listed(site, path, base or path.parent, config, problems) for site, path in lists.items()}
+    else:
+        found = {folder.name: _in_folder(folder, config, problems) for folder in _site_folders(root)}
+    return {site: sorted(items, key=lambda item: item.name) for site, items in found.items()}
+
+
+def _site_folders(root: Path) -> list[Path]:
+    if not root.is_dir():
+        raise DataError(f"no such data folder: {root}; give a folder of sites, or fundus6 or prostate6")
+    folders = sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
+    if not folders:
+        raise DataError(
+            f"{root} holds no site folders; expected <site>/images/* and <site>/masks/* in it, or client_<site>.json"
+        )
+    for folder in folders:
+        if not folder.name.isprintable():
+            raise DataError(f"the site folder {str(folder)!r} has a name that can't be printed; rename it")
+    return folders
+
+
+def is_volume(path: Path) -> bool:
+    return path.is_dir() or ending(path, volumes.ENDINGS) is not None
+
+
+def stem(path: Path) -> str:
+    """The name without its ending; .nii.gz is one."""
+    end = ending(path, (*pixels.ENDINGS, *volumes.ENDINGS))
+    return path.name[: -len(end)] if end else path.name
+
+
+def ending(path: Path, endings: Iterable[str]) -> str | None:
+    lower = path.name.lower()
+    return next((one for one in endings if lower.endswith(one) and len(lower) > len(one)), None)
+
+
+def _in_folder(folder: Path, config: DataConfig, problems: Problems) -> list[Item]:
+    """Pairs by the stated patterns, or by the layout that pairs the most."""
+    site = folder.name
+    endings = FILE_ENDINGS.get(config.format, (*pixels.ENDINGS, *volumes.ENDINGS))
+    layouts = ((config.images, config.masks),) if config.images and config.masks else LAYOUTS
+    found = [_matches(folder, *layout, endings, config.format) for layout in layouts]
+    best = max(found, key=lambda match: len(match.images.keys() & match.masks.keys()))
+    if not best.images and not best.masks:
+        asked = f"{config.images} and {config.masks}" if config.images else "images/* and masks/*"
+        problems.add(
+            f"site {site!r} is empty: nothing in {folder} is called {asked} and ends in {', '.join(endings) or '.dcm'}"
+        )
+        return []
+    for line in best.problems(site):
+        problems.add(line)
+    both = sorted(best.images.keys() & best.masks.keys())
+    items = [Item(key, best.images[key], best.masks[key], key) for key in both]
+    return _with_cases(site, items, config, _cases_file(folder, config, problems), problems)
+
+
+@dataclass(frozen=True)
+class _Match:
+    images: Mapping[str, Path]
+    masks: Mapping[str, Path]
+    doubles: tuple[tuple[Path, Path], ...]
+
+    def problems(self, site: str) -> Iterable[str]:
+        for names, others, have, lack in (
+            (self.images, self.masks, "image", "mask"),
+            (self.masks, self.images, "mask", "image"),
+        ):
+            for key in sorted(names.keys() - others.keys()):
+                yield f"site {site!r}: {have} {names[key].name!r} has no {lack} of the same name"
+        for first, second in self.doubles:
+            yield f"site {site!r}: {first.name!r} and {second.name!r} have one name; remove or rename one"
+
+
+def _matches(folder: Path, images: str, masks: str, endings: tuple[str, ...], format: str) -> _Match:
+    doubles: list[tuple[Path, Path]] = []
+    mask_files = _by_key(folder, masks, endings, format, doubles, frozenset())
+    image_files = _by_key(folder, images, endings, format, doubles, frozenset(mask_files.values()))
+    return _Match(image_files, mask_files, tuple(doubles))
+
+
+def _by_key(
+    folder: Path,
+    pattern: str,
+    endings: tuple[str, ...],
+    format: str,
+    doubles: list[tuple[Path, Path]],
+    taken: frozenset[Path],
+) -> dict[str, Path]:
+    """What the pattern's * stands for, to the file (or the folder of a DICOM series) that it names."""
+    expression = re.compile(re.escape(pattern).replace(r"\*", "(.+)"))
+    has_ending = ending(Path(pattern), (*pixels.ENDINGS, *volumes.ENDINGS)) is not None
+    found: dict[str, Path] = {}
+    for path in sorted(folder.glob("/".join("*" for _ in pattern.split("/")))):
+        whole = path.relative_to(folder).as_posix()
+        end = ending(path, endings) or ""
+        usable = bool(end) if path.is_file() else format in ("auto", "dicom") and _holds_series(path)
+        if not usable or path in taken or any(part.startswith(".") for part in whole.split("/")):
+            continue
+        if match := expression.fullmatch(whole if has_ending else whole[: len(whole) - len(end)]):
+            if match[1] in found:
+                doubles.append((found[match[1]], path))
+            found.setdefault(match[1], path)
+    return found
+
+
+def _holds_series(folder: Path) -> bool:
+    """Whether it may be a DICOM series, whose files end in .dcm, .ima or nothing."""
+    return folder.is_dir() and any(
+        child.suffix.lower() in (".dcm", ".ima", "") and child.is_file() for child in folder.iterdir()
+    )
+
+
+def _cases_file(folder: Path, config: DataConfig, problems: Problems) -> dict[str, str]:
+    """File name (with or without its ending) to case, from the site's cases.csv."""
+    if config.case_column is None:
+        return {}
+    path = folder / CASES_FILE
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        problems.add(
+            f"site {folder.name!r}: data.case_column needs {path} ({getattr(error, 'strerror', None) or error})"
+        )
+        return {}
+    if not rows or not {"file", config.case_column} <= rows[0].keys():
+        problems.add(
+            f"{path}: expected the columns 'file' and {config.case_column!r}, got {list(rows[0]) if rows else []}"
+        )
+        return {}
+    return {row["file"]: row[config.case_column] for row in rows}
+
+
+def _with_cases(
+    site: str, items: list[Item], config: DataConfig, by_file: Mapping[str, str], problems: Problems
+) -> list[Item]:
+    if config.case_column is not None and by_file:
+        named = {item.name: by_file.get(item.image.name, by_file.get(item.name, "")) for item in items}
+    elif config.case_pattern is not None:
+        named = {item.name: _case_by(config.case_pattern, item.name) for item in items}
+    else:
+        return items
+    where = CASES_FILE if config.case_column else f"data.case_pattern {config.case_pattern!r}"
+    for name in sorted(name for name, case in named.items() if not case):
+        problems.add(f"site {site!r}: {where} names no case for {name!r}")
+    return [replace(item, case=named[item.name]) for item in items]
+
+
+def _case_by(pattern: str, name: str) -> str:
+    match = re.fullmatch(pattern, name)
+    return "" if match is None else next((group for group in match.groups() if group), match[0])
+
+
+def _datalists(root: Path, config: DataConfig) -> dict[str, Path]:
+    """Site to its datalist: FILE.json, or a folder of client_<site>.json as NVFlare's examples have it."""
+    if root.is_file() and root.suffix == ".json":
+        raise DataError(f"{root} is one site's list; give the folder that holds client_<site>.json for every site")
+    if not root.is_dir() or config.format not in ("auto", "datalist"):
+        return {}
+    files = {path.stem.removeprefix("client_"): path for path in sorted(root.glob("client_*.json"))}
+    # NVFlare's examples keep a list of everybody's images beside the sites' own.
+    files = {site: path for site, path in files.items() if site.lower() != "all"}
+    if not files and config.format == "datalist":
+        raise DataError(f"{root} holds no client_<site>.json; expected one datalist for each site")
+    return files
+
+
+def _listed(site: str, path: Path, base: Path, config: DataConfig, problems: Problems) -> list[Item]:
+    try:
+        content = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        problems.add(f"site {site!r}: {path} is not a JSON datalist ({error})")
+        return []
+    if not isinstance(content, dict) or not isinstance(content.get("training"), list):
+        problems.add(f"site {site!r}: {path} has no list 'training'; expected a MONAI or Decathlon datalist")
+        return []
+    sections = [name for name in SECTIONS if content.get(name)]
+    if len(sections) == 2:
+        missing = next(name for name in SECTIONS if name not in sections)
+        problems.add(
+            f"site {site!r}: {path} lists {' and '.join(sections)} but no {missing}; add it, or list all under training"
+        )
+        return []
+    items: list[Item] = []
+    for section in sections:
+        for i, entry in enumerate(content[section]):
+            where = f"site {site!r}: {path.name} {section}[{i}]"
+            part = SECTIONS[section] if len(sections) == len(SECTIONS) else None
+            if item := _listed_item(where, entry, base, config, part, problems):
+                items.append(item)
+    names = [item.name for item in items]
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        problems.add(f"site {site!r}: {path.name} lists {name!r} twice")
+    return items if config.case_column else _with_cases(site, items, config, {}, problems)
+
+
+def _listed_item(
+    where: str, entry: Any, base: Path, config: DataConfig, part: str | None, problems: Problems
+) -> Item | None:
+    if not isinstance(entry, dict) or not all(isinstance(entry.get(key), str) for key in ("image", "label")):
+        problems.add(f'{where}: expected {{"image": PATH, "label": PATH}}, got {json.dumps(entry)[:80]}')
+        return None
+    paths = []
+    for key in ("image", "label"):
+        if problem := _problem_of(base, entry[key]):
+            problems.add(f"{where}: {key} {entry[key]!r} {problem}")
+            return None
+        paths.append(base / entry[key])
+    name = Path(entry["image"]).with_name(stem(paths[0])).as_posix()
+    case = name
+    if config.case_column is not None:
+        case = str(entry.get(config.case_column, ""))
+        if not case:
+            problems.add(f"{where}: has no {config.case_column!r}, which data.case_column names")
+    return Item(name, paths[0], paths[1], case, part)
+
+
+def _problem_of(base: Path, given: str) -> str | None:
+    try:
+        inside = (base / given).resolve().is_relative_to(base.resolve())
+        exists = (base / given).exists()
+    except (OSError, RuntimeError, ValueError) as error:  # A loop of links, a name too long, a zero byte.
+        return f"can't be opened ({error})"
+    if not inside:
+        return f"leaves the data folder {base}; lists may only name files inside it (data.root says which folder)"
+    return None if exists else f"does not exist in {base}"

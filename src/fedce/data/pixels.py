@@ -1,0 +1,149 @@
+"""One image file as an array (PNG, JPEG, TIFF, BMP; grey or colour; 8 or 16 bit), and grey values as bytes."""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, UnidentifiedImageError
+
+from fedce.errors import DataError
+
+Bytes = NDArray[np.uint8]
+Classes = Mapping[str, Sequence[int]]
+Intensity = Literal["auto", "percentile", "minmax"] | tuple[float, float]
+FOREGROUND: Classes = {"foreground": range(1, 256)}
+ENDINGS = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp")
+LOSSY = (".jpg", ".jpeg")
+MAX_PIXELS = 64_000_000
+"""A file that claims more is taken for a mistake, before it is decoded."""
+PERCENTILES = (0.5, 99.5)
+"""Grey values between these become 0 to 255: a few bright pixels must not darken the rest."""
+
+
+def open_image(path: Path) -> Image.Image:
+    """The file with its header read, pixels not yet; bounded, and one page."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            file = Image.open(path)
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise DataError(f"can't read the image {path}: {_reason(error)}") from None
+    n_pages = getattr(file, "n_frames", 1)
+    if file.width * file.height <= MAX_PIXELS and n_pages == 1:
+        return file
+    file.close()
+    if n_pages > 1:
+        raise DataError(f"{path} holds {n_pages} pages; save each as a file of its own")
+    raise DataError(f"{path} claims {file.width}x{file.height} pixels; at most {MAX_PIXELS} are read")
+
+
+def _reason(error: Exception) -> str:
+    return "it is no image of a known kind" if isinstance(error, UnidentifiedImageError) else str(error)
+
+
+def is_grey(file: Image.Image) -> bool:
+    if file.mode == "P":
+        palette = np.asarray(file.getpalette("RGB")).reshape(-1, 3)
+        return bool((palette == palette[:, :1]).all())
+    return file.mode in ("1", "L", "LA", "La", "F") or file.mode.startswith("I")
+
+
+def image_bytes(path: Path, intensity: Intensity = "auto") -> Bytes:
+    """(1 or 3, height, width), 0 to 255."""
+    with open_image(path) as file:
+        if file.mode.startswith(("I", "F")):
+            values = _decoded(file, path)[None]
+            return to_bytes(values, wide(intensity), path)
+        converted = _converted(file, "L" if is_grey(file) else "RGB", path)
+    values = converted[None] if converted.ndim == 2 else converted.transpose(2, 0, 1)
+    return values if intensity == "auto" else to_bytes(values, intensity, path)
+
+
+def label_values(path: Path, classes: Classes) -> Bytes:
+    """A mask's values, (height, width): grey values or palette indices, each one that `classes` knows."""
+    with open_image(path) as file:
+        # A palette only colours the classes: their numbers are the indices.
+        wide = file.mode == "P" or file.mode.startswith(("I", "F"))
+        values = _decoded(file, path) if wide else _converted(file, "L" if is_grey(file) else "RGB", path)
+    if values.ndim == 3:
+        if (values != values[..., :1]).any():
+            raise DataError(f"mask {path} is coloured; save one grey value (or palette index) for each class")
+        values = values[..., 0]
+    if path.suffix.lower() in LOSSY:
+        values = _nearest(values, [0, 255] if classes is FOREGROUND else sorted({0}.union(*classes.values())))
+    return checked_labels(values, classes, path)
+
+
+def _nearest(values: NDArray[Any], known: Sequence[int]) -> Bytes:
+    """JPEG blurs the values of a mask; each pixel goes back to the nearest known one."""
+    table = np.array(known, np.uint8)[np.abs(np.subtract.outer(np.arange(256), known)).argmin(axis=1)]
+    result: Bytes = table[values]
+    return result
+
+
+def checked_labels(values: NDArray[Any], classes: Classes, path: Path) -> Bytes:
+    found = np.unique(values)
+    if unexpected := sorted(set(found.tolist()) - {0}.union(*classes.values())):
+        known = sorted({0}.union(*classes.values()))
+        said = "0 to 255" if classes is FOREGROUND else str(known)
+        raise DataError(f"mask {path} holds the value {unexpected[0]:g}, which data.classes gives to no class ({said})")
+    return values.astype(np.uint8)
+
+
+def class_masks(labels: Bytes, classes: Classes) -> Bytes:
+    """(classes, height, width) of 0 and 1."""
+    return np.stack([np.isin(labels, list(members)) for members in classes.values()]).astype(np.uint8)
+
+
+def with_channels(image: Bytes, n_channels: int) -> Bytes:
+    """Grey as colour, or colour as grey."""
+    if image.shape[0] == n_channels:
+        return image
+    if n_channels == 1 and image.shape[0] == 3:
+        return np.asarray(Image.fromarray(np.ascontiguousarray(image.transpose(1, 2, 0))).convert("L"))[None]
+    return np.broadcast_to(image, (n_channels, *image.shape[1:]))
+
+
+def wide(intensity: Intensity) -> Intensity:
+    """The policy for values of more than 8 bits."""
+    return "percentile" if intensity == "auto" else intensity
+
+
+def to_bytes(values: NDArray[Any], intensity: Intensity, path: Path) -> Bytes:
+    """Grey values of any range to 0..255, by a stated policy, over all of the array."""
+    from monai.transforms import ScaleIntensityRange
+
+    if not np.isfinite(values).all():
+        raise DataError(
+            f"{path} holds {int((~np.isfinite(values)).sum())} values that are no numbers (NaN or infinite)"
+        )
+    low, high = _window(values, intensity)
+    if not low < high:
+        return np.zeros(values.shape, np.uint8)
+    scale = ScaleIntensityRange(a_min=low, a_max=high, b_min=0, b_max=255, clip=True)
+    result: Bytes = np.asarray(scale(values.astype(np.float32))).round().astype(np.uint8)
+    return result
+
+
+def _window(values: NDArray[Any], intensity: Intensity) -> tuple[float, float]:
+    if isinstance(intensity, tuple):
+        return intensity
+    low, high = np.percentile(values, PERCENTILES if intensity == "percentile" else (0, 100))
+    return float(low), float(high)
+
+
+def _decoded(file: Image.Image, path: Path) -> NDArray[Any]:
+    try:
+        return np.asarray(file)
+    except (OSError, SyntaxError, ValueError) as error:
+        raise DataError(f"can't read the image {path}: {error}") from None
+
+
+def _converted(file: Image.Image, mode: str, path: Path) -> Bytes:
+    try:
+        return np.asarray(file.convert(mode), np.uint8)
+    except (OSError, SyntaxError, ValueError) as error:
+        raise DataError(f"can't read the image {path}: {error}") from None

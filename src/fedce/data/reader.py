@@ -1,0 +1,103 @@
+"""From a site's items to its frames: decoded, labels to classes, grey values to bytes, brought to one size."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedce.data.cache import Bytes, Frame
+from fedce.data.items import Item
+from fedce.data.pixels import (
+    Classes,
+    Intensity,
+    checked_labels,
+    class_masks,
+    image_bytes,
+    is_grey,
+    label_values,
+    open_image,
+    to_bytes,
+    wide,
+    with_channels,
+)
+from fedce.data.resizing import How, to_size
+from fedce.data.volumes import Plane, read_pair
+from fedce.errors import DataError, Problems
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How files become images."""
+
+    classes: Classes
+    size: int | None
+    resize: How
+    intensity: Intensity
+    slices: str
+    plane: Plane
+
+
+def read_frames(site: str, items: Sequence[Item], how: Reading, problems: Problems) -> Iterator[Frame]:
+    """All frames of a site; what can't be read is a problem, and the next is tried."""
+    colour = False
+    for item in items:
+        with suppress(DataError):  # Told when it is read.
+            colour = colour or _is_colour(item)
+    for i, item in enumerate(items):
+        n_frames = 0
+        with problems.collected():
+            for name, image, labels, spacing in _pictures(item, how):
+                n_frames += 1
+                yield _frame(name, i, image, labels, spacing, how, 3 if colour else 1)
+            if not n_frames:
+                raise DataError(
+                    f"site {site!r}: the mask {item.mask} marks nothing, so none of its slices is used; "
+                    "mend it, remove it, or set data.slices to all"
+                )
+
+
+def _is_colour(item: Item) -> bool:
+    if item.is_volume:
+        return False
+    with open_image(item.image) as file:
+        return not is_grey(file)
+
+
+Picture = tuple[str, Bytes, Bytes, tuple[float, float] | None]
+
+
+def _pictures(item: Item, how: Reading) -> Iterator[Picture]:
+    """Name, image (channels, h, w), labels (h, w) and spacing of each picture."""
+    if not item.is_volume:
+        image, labels = image_bytes(item.image, how.intensity), label_values(item.mask, how.classes)
+        if image.shape[1:] != labels.shape:
+            (h, w), (mask_h, mask_w) = image.shape[1:], labels.shape
+            raise DataError(f"mask {item.mask} is {mask_w}x{mask_h}, its image {w}x{h}; they must be the same")
+        yield item.name, image, labels, None
+        return
+    volume, mask = read_pair(item.image, item.mask, how.plane)
+    values = to_bytes(volume.values, wide(how.intensity), item.image)
+    labels = checked_labels(mask.values, how.classes, item.mask)
+    marked = np.any(labels, axis=(1, 2))
+    for z in range(len(values)):
+        if marked[z] or how.slices == "all":
+            name = f"{item.name}#{z:03d}" if len(values) > 1 else item.name
+            yield name, values[z][None], labels[z], volume.spacing[1:]
+
+
+def _frame(
+    name: str,
+    item: int,
+    image: Bytes,
+    labels: Bytes,
+    spacing: tuple[float, float] | None,
+    how: Reading,
+    n_channels: int,
+) -> Frame:
+    height, width = labels.shape
+    masks = class_masks(labels, how.classes)
+    if how.size is not None:
+        size = (how.size, how.size)
+        image, masks = to_size(image, size, how.resize), to_size(masks, size, how.resize, is_mask=True)
+    return Frame(with_channels(image, n_channels), masks, name, item, height, width, spacing)

@@ -1,0 +1,569 @@
+"""Real file formats: what a hospital has on disk becomes the right pixels, or one clear line."""
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import SimpleITK as sitk
+from PIL import Image
+
+from fedce.data import load_sites
+from fedce.data.resizing import from_size, to_size
+from fedce.errors import DataError
+from support import write_site
+
+SIZE = (40, 30)
+
+
+def picture(i: int, top: int = 255) -> np.ndarray:
+    """A ramp whose brightness tells which file it is."""
+    rows = np.linspace(0, 1, SIZE[0])[:, None] * np.ones(SIZE[1])
+    return np.round(rows * (top - 20 * i)).astype(np.uint16 if top > 255 else np.uint8)
+
+
+def square_mask(value: int = 255, corner: int = 4) -> np.ndarray:
+    mask = np.zeros(SIZE, np.uint8)
+    mask[corner : corner + 8, corner : corner + 8] = value
+    return mask
+
+
+def write_pairs(root: Path, images: str, masks: str, n: int = 4, **save) -> Path:
+    """Pairs by two patterns, for example "images/{}.png" and "masks/{}_mask.png"."""
+    for site in ("north", "south"):
+        for i in range(n):
+            for pattern, array in ((images, picture(i + 5 * (site == "south"))), (masks, square_mask())):
+                path = root / site / pattern.format(f"case{i}")
+                path.parent.mkdir(parents=True, exist_ok=True)
+                Image.fromarray(array).save(path, **save)
+    return root
+
+
+@pytest.mark.parametrize(
+    ("images", "masks"),
+    [
+        ("images/{}.png", "masks/{}.png"),
+        ("images/{}.jpg", "masks/{}.png"),
+        ("images/{}.tif", "masks/{}_mask.bmp"),
+        ("images/{}.png", "labels/{}.png"),
+        ("imagesTr/{}.png", "labelsTr/{}.png"),
+        ("{}_image.png", "{}_mask.png"),
+        ("{}.png", "{}_mask.png"),
+        ("{}/image.png", "{}/mask.png"),
+    ],
+)
+def test_common_layouts_are_found_out(tmp_path: Path, images: str, masks: str):
+    sites = load_sites(write_pairs(tmp_path, images, masks))
+    assert sites[0].files == ("case0", "case1", "case2", "case3")
+    assert sites[0].images.shape == (4, 1, *SIZE)
+    assert sites[0].masks.sum() == 4 * 64
+    brightest = sites[0].images.max(axis=(1, 2, 3))
+    assert (np.diff(brightest.astype(int)) < 0).all(), "each image is its own, in the order of the names"
+
+
+def test_a_stated_layout(tmp_path: Path):
+    write_pairs(tmp_path, "scan/t2-{}.png", "roi/{}-gland.png")
+    with pytest.raises(DataError, match="site 'north' is empty"):
+        load_sites(tmp_path)
+    sites = load_sites(tmp_path, images="scan/t2-*", masks="roi/*-gland.png")
+    assert sites[1].files == ("case0", "case1", "case2", "case3")
+
+
+def test_everything_unmatched_is_listed(tmp_path: Path):
+    write_pairs(tmp_path, "images/{}.png", "masks/{}.png", n=6)
+    (tmp_path / "north/masks/case1.png").unlink()
+    (tmp_path / "south/images/case2.png").unlink()
+    (tmp_path / "south/masks/case4.png").unlink()
+    Image.fromarray(picture(0)).save(tmp_path / "north/images/case3.jpg")
+    with pytest.raises(DataError) as caught:
+        load_sites(tmp_path)
+    lines = str(caught.value).splitlines()
+    assert lines[0].startswith("4 problems in ")
+    assert lines[1:] == [
+        "- site 'north': image 'case1.png' has no mask of the same name",
+        "- site 'north': 'case3.jpg' and 'case3.png' have one name; remove or rename one",
+        "- site 'south': image 'case4.png' has no mask of the same name",
+        "- site 'south': mask 'case2.png' has no image of the same name",
+    ]
+
+
+@pytest.mark.parametrize("ending", ["png", "tif"])
+def test_sixteen_bits_are_scaled_by_a_stated_policy(tmp_path: Path, ending: str):
+    write_pairs(tmp_path, "images/{}.png", "masks/{}.png")
+    for path in tmp_path.glob("*/images/*.png"):
+        values = picture(0, top=4000)
+        values[0, 0] = 60000  # One hot pixel must not darken the rest.
+        path.unlink()
+        Image.fromarray(values).save(path.with_suffix(f".{ending}"))
+    by_percentile = load_sites(tmp_path)[0].images[0, 0]
+    assert by_percentile.min() == 0
+    assert (by_percentile == 255).mean() > 0.02
+    assert load_sites(tmp_path, intensity="minmax")[0].images[0, 0, 1:].max() == 17
+    window = load_sites(tmp_path, intensity=[0, 8000])[0].images[0, 0]
+    assert window[-1, 0] == 128
+    assert window[0, 0] == 255
+
+
+def test_sixteen_bit_masks_keep_their_values(tmp_path: Path):
+    write_pairs(tmp_path, "images/{}.png", "masks/{}.png")
+    for path in tmp_path.glob("*/masks/*.png"):
+        Image.fromarray(square_mask(3).astype(np.uint16)).save(path)
+    assert load_sites(tmp_path, classes={"a": [3]})[0].masks.sum() == 4 * 64
+    Image.fromarray(square_mask(3).astype(np.uint16) * 200).save(tmp_path / "north/masks/case0.png")
+    with pytest.raises(DataError, match=r"case0.png holds the value 600, which data.classes gives to no class"):
+        load_sites(tmp_path)
+
+
+def test_a_jpeg_mask_goes_back_to_its_values(tmp_path: Path):
+    write_pairs(tmp_path, "images/{}.png", "masks/{}.jpg", quality=90)
+    assert load_sites(tmp_path)[0].masks.sum() == 4 * 64
+    for path in tmp_path.glob("*/masks/*.jpg"):
+        mask = square_mask(128)
+        mask[6:10, 6:10] = 255
+        Image.fromarray(mask).save(path, quality=95)
+    sites = load_sites(tmp_path, classes={"disc": [128, 255], "cup": [255]})
+    assert np.abs(sites[0].masks[0].sum(axis=(1, 2)).astype(int) - [64, 16]).max() <= 4
+
+
+@pytest.mark.parametrize("how", ["stretch", "pad", "crop"])
+@pytest.mark.parametrize("shape", [(48, 64), (51, 37), (100, 80), (33, 64), (64, 33)])
+def test_a_mask_comes_back_from_any_resizing(how: str, shape: tuple[int, int]):
+    mask = np.zeros((1, *shape), np.uint8)
+    mask[0, shape[0] // 2 - 6 : shape[0] // 2 + 7, shape[1] // 2 - 5 : shape[1] // 2 + 8] = 1
+    small = to_size(mask, (96, 96), how, is_mask=True)
+    assert small.shape == (1, 96, 96)
+    assert (from_size(small, shape, how) != mask).mean() < 0.01
+
+
+def test_resizing_keeps_or_gives_up_the_proportions():
+    wide = np.full((1, 20, 40), 200, np.uint8)
+    wide[:, :, :10] = 100
+    assert to_size(wide, (40, 40), "stretch")[0, :, 0].tolist() == [100] * 40
+    padded = to_size(wide, (40, 40), "pad")[0]
+    assert (padded[:10] == 0).all()
+    assert (padded[30:] == 0).all()
+    assert padded[20, 0] == 100
+    assert (to_size(wide, (20, 20), "crop") == 200).all()
+
+
+# ---- volumes ----
+
+
+def head(direction: str = "LPS", spacing=(1.0, 1.0, 3.0)) -> tuple[sitk.Image, sitk.Image]:
+    """A volume whose voxels tell where they are in the patient, and a mask; stored in any orientation."""
+    z, y, x = np.mgrid[:6, : SIZE[0], : SIZE[1]]
+    values = (x + 50 * z + 2 * y).astype(np.int16)  # Brighter to the left, to the back, to the head.
+    mask = np.zeros(values.shape, np.uint8)
+    mask[2:4, 5:15, 5:10] = 1
+    images = []
+    for array in (values, mask):
+        image = sitk.GetImageFromArray(array)
+        image.SetSpacing(spacing)
+        image.SetOrigin((-10.0, 20.0, 30.0))
+        images.append(sitk.DICOMOrient(image, direction))
+    return images[0], images[1]
+
+
+def write_volumes(root: Path, ending: str = ".nii.gz", n: int = 4, direction: str = "LPS") -> Path:
+    for site in ("north", "south"):
+        for i in range(n):
+            for part, image in zip(("images", "masks"), head(direction), strict=True):
+                path = root / site / part / f"P{i}{ending}"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                sitk.WriteImage(image, str(path))
+    return root
+
+
+def write_series(image: sitk.Image, folder: Path, uid: str = "1.2.3") -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    writer = sitk.ImageFileWriter()
+    writer.KeepOriginalImageUIDOn()
+    direction = image.GetDirection()
+    for z in range(image.GetDepth()):
+        slice_ = image[:, :, z]
+        tags = {
+            "0008|0060": "MR",
+            "0020|000e": uid,
+            "0020|000d": "1.2",
+            "0008|0018": f"{uid}.{z}",
+            "0020|0013": str(z),
+            "0020|0032": "\\".join(map(str, image.TransformIndexToPhysicalPoint((0, 0, z)))),
+            "0020|0037": "\\".join(str(direction[i]) for i in (0, 3, 6, 1, 4, 7)),
+            "0018|0050": str(image.GetSpacing()[2]),
+        }
+        for key, value in tags.items():
+            slice_.SetMetaData(key, value)
+        # Names against the order of the slices: positions decide, not names.
+        writer.SetFileName(str(folder / f"im{image.GetDepth() - z:03d}.dcm"))
+        writer.Execute(slice_)
+
+
+@pytest.mark.parametrize("direction", ["LPS", "RAS", "PIR", "ASL"])
+def test_orientation_is_the_patients_not_the_files(tmp_path: Path, direction: str):
+    sites = load_sites(write_volumes(tmp_path, direction=direction))
+    assert sites[0].images.shape == (8, 1, *SIZE), "two slices of four volumes have something marked"
+    assert sites[0].files[:2] == ("P0#002", "P0#003")
+    image = sites[0].images[0, 0].astype(int)
+    assert (np.diff(image, axis=0) >= 0).all(), "rows run to the patient's back"
+    assert (np.diff(image, axis=1) >= 0).all(), "columns run to the patient's left"
+    assert sites[0].masks[0, 0, 5:15, 5:10].all()
+    assert sites[0].masks[0].sum() == 50
+    assert sites[0].origins[0].spacing == (1.0, 1.0)
+
+
+@pytest.mark.parametrize("ending", [".nii", ".mha", ".mhd", ".nrrd"])
+def test_other_volume_formats(tmp_path: Path, ending: str):
+    sites = load_sites(write_volumes(tmp_path, ending), slices="all")
+    assert len(sites[0].images) == 4 * 6
+    assert sites[0].cases[:6] == ("P0",) * 6
+
+
+def test_planes(tmp_path: Path):
+    write_volumes(tmp_path)
+    coronal = load_sites(tmp_path, plane="coronal")[0]
+    assert coronal.images.shape == (4 * 10, 1, 6, SIZE[1])
+    assert (np.diff(coronal.images[0, 0].astype(int), axis=0) <= 0).all(), "head up"
+    assert coronal.origins[0].spacing == (3.0, 1.0)
+    sagittal = load_sites(tmp_path, plane="sagittal")[0]
+    assert sagittal.images.shape == (4 * 5, 1, 6, SIZE[0])
+
+
+def test_dicom_series_are_ordered_by_position(tmp_path: Path):
+    image, mask = head()
+    for site in ("north", "south"):
+        for i in range(4):
+            write_series(image, tmp_path / site / "images" / f"P{i}")
+            (tmp_path / site / "masks").mkdir(exist_ok=True)
+            sitk.WriteImage(mask, str(tmp_path / site / "masks" / f"P{i}.nii.gz"))
+    from_dicom = load_sites(tmp_path)
+    nifti = load_sites(write_volumes(tmp_path / "nifti"))
+    assert (from_dicom[0].images == nifti[0].images).all()
+    assert (from_dicom[0].masks == nifti[0].masks).all()
+
+
+def test_two_series_in_one_folder_are_refused(tmp_path: Path):
+    image, mask = head()
+    for site in ("north", "south"):
+        write_series(image, tmp_path / site / "images" / "P0")
+        (tmp_path / site / "masks").mkdir()
+        sitk.WriteImage(mask, str(tmp_path / site / "masks" / "P0.nii.gz"))
+    second = tmp_path / "second"
+    write_series(image, second, uid="1.2.4")
+    for path in second.iterdir():
+        path.rename(tmp_path / "south" / "images" / "P0" / f"b{path.name}")
+    with pytest.raises(DataError, match="P0 holds 2 DICOM series, expected one"):
+        load_sites(tmp_path)
+
+
+def test_slices_of_one_patient_stay_together(tmp_path: Path):
+    site = load_sites(write_volumes(tmp_path, n=8))[0]
+    parts = [{site.cases[row] for row in rows} for rows in site.split.parts.values()]
+    assert [len(part) for part in parts] == [4, 2, 2]
+    assert sum(len(part) for part in parts) == len(set.union(*parts))
+
+
+# ---- cases, groups ----
+
+
+def test_a_pattern_names_the_case(tmp_path: Path):
+    for site in ("north", "south"):
+        write_site(tmp_path, site, n=24)
+        for path in (*tmp_path.glob(f"{site}/images/*"), *tmp_path.glob(f"{site}/masks/*")):
+            path.rename(path.with_name(f"P{int(path.stem) % 8}_{path.name}"))
+    site = load_sites(tmp_path, case_pattern="(P[0-9]+)_.*")[0]
+    assert sorted(set(site.cases)) == [f"P{i}" for i in range(8)]
+    assert [len(rows) for rows in site.split.parts.values()] == [12, 6, 6]
+    with pytest.raises(DataError, match="names no case for 'P0_0'"):
+        load_sites(tmp_path, case_pattern="(Q[0-9]+)_.*")
+
+
+def test_a_column_names_the_case(tmp_path: Path):
+    for site in ("north", "south"):
+        folder = write_site(tmp_path, site, n=8)
+        rows = "\n".join(f"{i}.png,patient{i // 2}" for i in range(8))
+        (folder / "cases.csv").write_text(f"file,patient\n{rows}\n")
+    assert load_sites(tmp_path, case_column="patient")[0].cases[:3] == ("patient0", "patient0", "patient1")
+    (tmp_path / "north" / "cases.csv").write_text("name,patient\n0.png,a\n")
+    with pytest.raises(DataError, match="expected the columns 'file' and 'patient'"):
+        load_sites(tmp_path, case_column="patient")
+
+
+def test_near_duplicates_stay_together(tmp_path: Path):
+    for name in ("north", "south"):
+        write_site(tmp_path, name, n=12)
+    pairs = [[f"north/{i}.png", f"north/{i + 1}"] for i in range(0, 12, 2)]
+    north, south = load_sites(tmp_path, groups=pairs)
+    assert len(set(north.cases)) == 6
+    assert len(set(south.cases)) == 12
+    chained = load_sites(tmp_path, groups=[["0", "1"], ["2", "1"], ["3.png", "2"]])[0]
+    assert len({chained.cases[chained.files.index(str(i))] for i in range(4)}) == 1
+    with pytest.raises(DataError, match=r"data\.groups names 'north/99', which no site has"):
+        load_sites(tmp_path, groups=[["north/0", "north/99"]])
+
+
+# ---- datalists ----
+
+
+def write_lists(root: Path, sections: dict[str, list[int]], **extra) -> Path:
+    write_pairs(root / "files", "images/{}.png", "masks/{}.png", n=8)
+    for site in ("north", "south"):
+        lists = {
+            name: [
+                {
+                    "image": f"files/{site}/images/case{i}.png",
+                    "label": f"files/{site}/masks/case{i}.png",
+                    **{key: value(i) for key, value in extra.items()},
+                }
+                for i in rows
+            ]
+            for name, rows in sections.items()
+        }
+        (root / f"client_{site}.json").write_text(json.dumps(lists))
+    (root / "client_All.json").write_text("{}")
+    return root
+
+
+def test_a_datalist_states_its_split(tmp_path: Path):
+    write_lists(tmp_path, {"training": [0, 1, 2, 7], "validation": [3, 4], "testing": [5, 6]})
+    sites = load_sites(tmp_path)
+    assert [site.name for site in sites] == ["north", "south"]
+    named = {part: [sites[0].files[row][-1] for row in rows] for part, rows in sites[0].split.parts.items()}
+    assert named == {"train": ["0", "1", "2", "7"], "validation": ["3", "4"], "test": ["5", "6"]}
+
+
+def test_a_datalist_without_a_split_is_split_by_case(tmp_path: Path):
+    write_lists(tmp_path, {"training": list(range(8))}, patient=lambda i: f"p{i // 2}")
+    site = load_sites(tmp_path, case_column="patient")[0]
+    assert [len(rows) for rows in site.split.parts.values()] == [4, 2, 2]
+    assert len(set(site.cases)) == 4
+
+
+def test_a_case_in_two_parts_is_found(tmp_path: Path):
+    write_lists(
+        tmp_path,
+        {"training": [0, 1, 2, 3], "validation": [4, 5], "testing": [6, 7]},
+        patient=lambda i: "same" if i in (1, 6) else f"p{i}",
+    )
+    with pytest.raises(DataError, match="case 'same' is in train and in test"):
+        load_sites(tmp_path, case_column="patient")
+
+
+def test_lists_may_not_leave_their_folder(tmp_path: Path):
+    inside = write_lists(tmp_path / "data", {"training": list(range(8))})
+    entry = {"image": "../secret.png", "label": "files/north/masks/case0.png"}
+    loop = inside / "loop.png"
+    loop.symlink_to(loop)
+    away = inside / "away.png"
+    away.symlink_to(tmp_path / "secret.png")
+    Image.fromarray(picture(0)).save(tmp_path / "secret.png")
+    bad = [entry, {**entry, "image": "/etc/hosts"}, {**entry, "image": "loop.png"}, {**entry, "image": "away.png"}]
+    bad += [{**entry, "image": "none.png"}, {"image": 3}, {**entry, "image": "a" * 5000}]
+    (inside / "client_north.json").write_text(json.dumps({"training": bad}))
+    with pytest.raises(DataError) as caught:
+        load_sites(inside)
+    text = str(caught.value)
+    assert text.startswith("7 problems")
+    assert text.count("leaves the data folder") == 3
+    for part in ("training[2]: image 'loop.png' can't be opened", "'none.png' does not exist", 'expected {"image"'):
+        assert part in text
+
+
+def test_a_root_for_the_paths_of_lists(tmp_path: Path):
+    write_lists(tmp_path, {"training": list(range(8))})
+    moved = tmp_path / "lists"
+    moved.mkdir()
+    for path in tmp_path.glob("client_*.json"):
+        path.rename(moved / path.name)
+    with pytest.raises(DataError, match="does not exist"):
+        load_sites(moved)
+    assert len(load_sites(moved, root=str(tmp_path))[0].images) == 8
+
+
+def test_half_a_split_is_refused(tmp_path: Path):
+    write_lists(tmp_path, {"training": [0, 1, 2], "validation": [3, 4]})
+    with pytest.raises(DataError, match="lists training and validation but no testing"):
+        load_sites(tmp_path)
+
+
+# ---- bad files ----
+
+
+def spoil_nan(root: Path):
+    image, _ = head()
+    values = sitk.GetArrayFromImage(image).astype(np.float32)
+    values[1, 1, 1:4] = np.nan
+    spoilt = sitk.GetImageFromArray(values)
+    spoilt.CopyInformation(image)
+    sitk.WriteImage(spoilt, str(root / "north/images/P1.nii.gz"))
+
+
+def spoil_affine(root: Path):
+    _, mask = head()
+    mask.SetOrigin((90.0, 20.0, 30.0))
+    sitk.WriteImage(mask, str(root / "north/masks/P1.nii.gz"))
+
+
+def spoil_spacing(root: Path):
+    _, mask = head(spacing=(1.0, 1.0, 4.0))
+    sitk.WriteImage(mask, str(root / "north/masks/P1.nii.gz"))
+
+
+def spoil_size(root: Path):
+    _, mask = head()
+    sitk.WriteImage(mask[:, :, :4], str(root / "north/masks/P1.nii.gz"))
+
+
+def spoil_truncated(root: Path):
+    path = root / "north/images/P1.nii.gz"
+    path.write_bytes(path.read_bytes()[:300])
+
+
+def spoil_text(root: Path):
+    (root / "north/images/P1.nii.gz").write_text("no volume")
+
+
+def spoil_label(root: Path):
+    _, mask = head()
+    sitk.WriteImage(mask * 9, str(root / "north/masks/P1.nii.gz"))
+
+
+def spoil_empty_mask(root: Path):
+    _, mask = head()
+    sitk.WriteImage(mask * 0, str(root / "north/masks/P1.nii.gz"))
+
+
+def spoil_four_dimensions(root: Path):
+    image, _ = head()
+    sitk.WriteImage(sitk.JoinSeries([image, image]), str(root / "north/images/P1.nii.gz"))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "line"),
+    [
+        (spoil_nan, "P1.nii.gz holds 3 values that are no numbers"),
+        (spoil_affine, "lies 100.0 mm away from its image P1.nii.gz"),
+        (spoil_spacing, "mm away from its image P1.nii.gz"),
+        (spoil_size, "P1.nii.gz is 30x40x4, its image P1.nii.gz 30x40x6"),
+        (spoil_truncated, "can't read the volume"),
+        (spoil_text, "can't read the volume"),
+        (spoil_label, "P1.nii.gz holds the value 9, which data.classes gives to no class"),
+        (spoil_empty_mask, "marks nothing, so none of its slices is used"),
+        (spoil_four_dimensions, "has 4 dimensions, expected 2 or 3"),
+    ],
+)
+def test_a_bad_volume_is_one_line(tmp_path: Path, monkeypatch, spoil, line):
+    monkeypatch.setenv("FEDCE_CACHE", str(tmp_path / "cache"))
+    write_volumes(tmp_path / "data")
+    spoil(tmp_path / "data")
+    with pytest.raises(DataError) as caught:
+        load_sites(tmp_path / "data", classes={"gland": [1]})
+    assert line in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert "north" in str(caught.value)
+
+
+def test_an_image_bomb_is_refused_before_it_is_decoded(tmp_path: Path):
+    write_pairs(tmp_path, "images/{}.png", "masks/{}.png")
+    path = tmp_path / "north/images/case1.png"
+    content = bytearray(path.read_bytes())
+    content[16:24] = (60000).to_bytes(4) * 2
+    from zlib import crc32
+
+    content[29:33] = crc32(content[12:29]).to_bytes(4)
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"case1.png"):
+        load_sites(tmp_path)
+
+
+def test_pages_are_not_guessed(tmp_path: Path):
+    write_pairs(tmp_path, "images/{}.tif", "masks/{}.png")
+    pages = [Image.fromarray(picture(i)) for i in range(3)]
+    pages[0].save(tmp_path / "north/images/case1.tif", save_all=True, append_images=pages[1:])
+    with pytest.raises(DataError, match=r"case1.tif holds 3 pages"):
+        load_sites(tmp_path)
+
+
+def test_hard_names(tmp_path: Path):
+    write_pairs(tmp_path, "images/{}.png", "masks/{}.png")
+    for part in ("images", "masks"):
+        folder = tmp_path / "north" / part
+        (folder / "case0.png").rename(folder / "Kühn ñ 病.png")
+        (folder / "case1.png").rename(folder / f"{'x' * 240}.png")
+        (folder / "loop").symlink_to(folder)
+    names = load_sites(tmp_path)[0].files
+    assert "Kühn ñ 病" in names
+    assert "x" * 240 in names
+
+
+def test_all_bad_files_are_told_at_once(tmp_path: Path, monkeypatch):
+    monkeypatch.setenv("FEDCE_CACHE", str(tmp_path / "cache"))
+    write_pairs(tmp_path / "data", "images/{}.png", "masks/{}.png")
+    for path in ("north/images/case1.png", "south/masks/case2.png", "south/images/case0.png"):
+        (tmp_path / "data" / path).write_text("broken")
+    with pytest.raises(DataError) as caught:
+        load_sites(tmp_path / "data")
+    assert str(caught.value).startswith("3 problems")
+    left = [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+    assert left == [], "nothing of a site with a problem is kept"
+
+
+# ---- the cache ----
+
+
+@pytest.fixture
+def cached(tmp_path: Path, monkeypatch) -> Path:
+    monkeypatch.setenv("FEDCE_CACHE", str(tmp_path / "cache"))
+    return write_pairs(tmp_path / "data", "images/{}.png", "masks/{}.png")
+
+
+def test_files_are_decoded_once(cached: Path):
+    said: list[str] = []
+    first = load_sites(cached, notify=said.append)
+    second = load_sites(cached, notify=said.append)
+    assert said == ["reading site north: 4 images", "reading site south: 4 images"]
+    assert isinstance(second[0].images, np.memmap)
+    assert [site.fingerprint for site in first] == [site.fingerprint for site in second]
+
+
+def test_a_changed_file_is_read_again(cached: Path):
+    load_sites(cached)
+    path = cached / "north/images/case1.png"
+    times = path.stat()
+    Image.fromarray(np.full(SIZE, 7, np.uint8)).save(path)
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert (load_sites(cached)[0].images[1] == 7).all(), "content counts, not the time of the file"
+
+
+def test_other_choices_have_their_own_cache(cached: Path):
+    assert load_sites(cached, size=32)[0].images.shape[-1] == 32
+    assert load_sites(cached, size=64)[0].images.shape[-1] == 64
+
+
+def test_a_broken_cache_is_built_again(cached: Path, tmp_path: Path):
+    before = [site.fingerprint for site in load_sites(cached)]
+    for path in (tmp_path / "cache").rglob("masks.bin"):
+        path.write_bytes(path.read_bytes()[:100])
+    assert [site.fingerprint for site in load_sites(cached)] == before
+
+
+def test_a_killed_build_leaves_nothing_broken(cached: Path, tmp_path: Path):
+    child = os.fork()
+    if child == 0:
+        from fedce.data import cache
+
+        cache.write_json = lambda *args: os._exit(9)  # Killed with the pixels written and no about.json.
+        load_sites(cached)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    left = list((tmp_path / "cache" / "sites").iterdir())
+    assert len(left) == 1
+    assert left[0].name.startswith(".")
+    assert len(load_sites(cached)[0].images) == 4
+    assert not [path for path in (tmp_path / "cache" / "sites").iterdir() if path.name.startswith(".")]
+
+
+def test_a_cache_that_cant_be_written_is_one_line(cached: Path, tmp_path: Path):
+    (tmp_path / "cache").write_text("a file where the folder should be")
+    with pytest.raises(DataError, match="set FEDCE_CACHE to a folder with room"):
+        load_sites(cached)
