@@ -267,7 +267,8 @@ def compare(
 
     named = {"data.source": data, "data.scale": scale, "rounds": rounds}
     changes = {key: value for key, value in named.items() if value is not None}
-    config = load(config_file, changes | dict(parse_assignment(text) for text in assignments))
+    changes |= dict(parse_assignment(text) for text in assignments)
+    config = load(config_file, changes)
     names = [name.strip() for name in algorithms.split(",") if name.strip()]
     try:
         numbers = [int(seed) for seed in seeds.split(",")]
@@ -276,7 +277,7 @@ def compare(
     if not names:
         raise ConfigError(f"--algorithms: expected names such as fedavg,fedce, got {algorithms!r}")
     for number in numbers:
-        load(config_file, {"seed": number})
+        load(config_file, {**changes, "seed": number})
     with JobsDisplay(quiet=as_json) as display:
         display.notice("starting (importing torch and MONAI)")
         from fedce import compare as comparing
