@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, ParamSpec
 import click
 
 from fedce import __version__
-from fedce.errors import ConfigError, EngineError, FedceError
+from fedce.errors import ConfigError, EngineError, FedceError, ManyProblems
 
 if TYPE_CHECKING:
     from fedce.config import Config
@@ -27,8 +27,10 @@ def one_line_errors(command: Callable[P, None]) -> Callable[P, None]:
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
             command(*args, **kwargs)
+        except ManyProblems as error:
+            _fail(str(error))
         except FedceError as error:
-            _fail("\n- ".join(" ".join(line.split()) for line in str(error).split("\n- ")))
+            _fail(" ".join(str(error).split()))
         except OSError as error:
             _fail(f"{error.filename or 'a file'}: {error.strerror or error}")
         except KeyboardInterrupt:
@@ -266,7 +268,8 @@ def compare(
 
     named = {"data.source": data, "data.scale": scale, "rounds": rounds}
     changes = {key: value for key, value in named.items() if value is not None}
-    config = load(config_file, changes | dict(parse_assignment(text) for text in assignments))
+    changes |= dict(parse_assignment(text) for text in assignments)
+    config = load(config_file, changes)
     names = [name.strip() for name in algorithms.split(",") if name.strip()]
     try:
         numbers = [int(seed) for seed in seeds.split(",")]
@@ -275,7 +278,7 @@ def compare(
     if not names:
         raise ConfigError(f"--algorithms: expected names such as fedavg,fedce, got {algorithms!r}")
     for number in numbers:
-        load(config_file, {"seed": number})
+        load(config_file, {**changes, "seed": number})
     with JobsDisplay(quiet=as_json) as display:
         display.notice("starting (importing torch and MONAI)")
         from fedce import compare as comparing
@@ -299,6 +302,45 @@ def compare(
         display.notice(f"written to {folder}")
     if as_json:
         click.echo((folder / "compare.json").read_text("utf-8"))
+
+
+@main.command()
+@click.argument("config_file", metavar="[CONFIG.toml]", required=False, type=click.Path(path_type=Path))
+@click.option("--data", metavar="NAME|DIR", help="As in fedce run.")
+@click.option("--scale", metavar="SCALE", help="As in fedce run.")
+@click.option("--out", type=click.Path(path_type=Path), default=Path("runs"), metavar="DIR", help="As in fedce run.")
+@click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="As in fedce run.")
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON, and nothing else.")
+@one_line_errors
+def doctor(
+    config_file: Path | None,
+    data: str | None,
+    scale: str | None,
+    out: Path,
+    assignments: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Look at everything that can be known before round 1; exit code 2 if a run would fail."""
+    from fedce.config import load, parse_assignment
+    from fedce.display import FindingsDisplay
+
+    named = {"data.source": data, "data.scale": scale}
+    changes = {key: value for key, value in named.items() if value is not None}
+    config = load(config_file, changes | dict(parse_assignment(text) for text in assignments))
+    display = FindingsDisplay(quiet=as_json)
+    display.notice("starting (importing torch and MONAI)")
+    from fedce.doctor import examine, verdict_of
+
+    findings = []
+    for finding in examine(config, out, display.notice):
+        findings.append(finding)
+        display.show(finding)
+    verdict = verdict_of(findings)
+    display.finish(verdict["ready"])
+    if as_json:
+        click.echo(json.dumps(verdict, indent=2))
+    if not verdict["ready"]:
+        sys.exit(2)
 
 
 @main.group()

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from time import monotonic
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fedce.config import Config
     from fedce.data import Sites
     from fedce.data.prepare import Summary
+    from fedce.doctor import Finding
     from fedce.federation import Round
     from fedce.jobs import Progress as JobsProgress
     from fedce.jobs import Store
@@ -162,6 +163,28 @@ class JobsDisplay:
             self.bar.stop()
         for table in tables:
             self.stdout.print(table)
+
+
+class FindingsDisplay:
+    """What the doctor finds, as it finds it."""
+
+    STYLES: ClassVar = {"ok": "green", "warning": "yellow", "problem": "bold red"}
+
+    def __init__(self, quiet: bool) -> None:
+        self.console = Console(stderr=True, quiet=quiet, highlight=False)
+        self.stdout = Console(quiet=quiet, highlight=False)
+
+    def notice(self, message: str) -> None:
+        self.console.print(Text(f"... {message}", "dim"), soft_wrap=True)
+
+    def show(self, finding: "Finding") -> None:
+        line = Text.assemble((f"{finding.verdict:8}", self.STYLES[finding.verdict]), f"{finding.what}: {finding.found}")
+        self.stdout.print(line, soft_wrap=True)
+        if finding.advice:
+            self.stdout.print(Text(f"        -> {finding.advice}"), soft_wrap=True)
+
+    def finish(self, ready: bool) -> None:
+        self.stdout.print("ready to run" if ready else "not ready: mend the problems above", soft_wrap=True)
 
 
 def value_table(found: "Valuation") -> Table:

@@ -1,6 +1,6 @@
 """What can go wrong because of the input: each error is one line that says what to do."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
@@ -41,6 +41,14 @@ class EngineError(FedceError):
         return self.message
 
 
+class ManyProblems(DataError):
+    """Several things wrong with some data: a line for each."""
+
+    def __init__(self, title: str, lines: Sequence[str]) -> None:
+        super().__init__("\n- ".join([title, *lines]))
+        self.lines = list(lines)
+
+
 class Problems:
     """What is wrong with some data, collected, so that a user mends all of it at once."""
 
@@ -66,7 +74,7 @@ class Problems:
         if self.lines:
             hidden = len(self.lines) - self.SHOWN
             more = [f"and {hidden} more"] if hidden > 0 else []
-            raise DataError("\n- ".join([f"{len(self.lines)} problems in {where}:", *self.lines[: self.SHOWN], *more]))
+            raise ManyProblems(f"{len(self.lines)} problems in {where}:", [*self.lines[: self.SHOWN], *more])
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

@@ -13,9 +13,9 @@ from fedce.config import DataConfig
 from fedce.data.items import is_volume, stem
 from fedce.data.pixels import Classes, image_bytes, to_bytes, wide, with_channels
 from fedce.data.resizing import from_size, to_size
-from fedce.data.volumes import read_itk, save_nifti, sliced, unsliced
+from fedce.data.volumes import nifti_bytes, read_itk, sliced, unsliced
 from fedce.errors import DataError, RunError
-from fedce.files import read_tensors, writing
+from fedce.files import read_tensors, write_bytes, writing
 from fedce.learn import Learner
 from fedce.params import from_named
 from fedce.record import RunFolder
@@ -61,8 +61,7 @@ def _predict_volume(path: Path, out: Path, data: DataConfig, learner: Learner, c
     masks = np.stack([_segment(values[z : z + 1], data, learner, shape)[0] for z in range(len(values))])
     labels = np.stack([mask_values(mask, classes) for mask in masks])
     target = out / f"{stem(path)}.nii.gz"
-    with writing(target) as aside:
-        save_nifti(unsliced(labels, volume, data.plane), aside)
+    write_bytes(target, nifti_bytes(unsliced(labels, volume, data.plane)))
     most = int(masks.any(axis=1).sum(axis=(1, 2)).argmax())
     _save(out / f"{stem(path)}-overlay.png", overlay(values[most], masks[most]))
     return target

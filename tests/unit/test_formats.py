@@ -11,6 +11,7 @@ from PIL import Image
 
 from fedce.data import load_sites
 from fedce.data.resizing import from_size, to_size
+from fedce.data.volumes import sliced, unsliced
 from fedce.errors import DataError
 from support import write_site
 
@@ -567,3 +568,39 @@ def test_a_cache_that_cant_be_written_is_one_line(cached: Path, tmp_path: Path):
     (tmp_path / "cache").write_text("a file where the folder should be")
     with pytest.raises(DataError, match="set FEDCE_CACHE to a folder with room"):
         load_sites(cached)
+
+
+# ---- prediction of volumes ----
+
+
+@pytest.mark.parametrize("plane", ["axial", "coronal", "sagittal"])
+@pytest.mark.parametrize("direction", ["LPS", "RAS", "PIR"])
+def test_slices_go_back_to_their_place(plane: str, direction: str):
+    image, mask = head(direction)
+    values = sliced(mask, plane).values
+    back = unsliced(values, image, plane)
+    assert (sitk.GetArrayFromImage(back) == sitk.GetArrayFromImage(mask)).all()
+    assert back.GetOrigin() == image.GetOrigin()
+    assert back.GetDirection() == image.GetDirection()
+
+
+def test_a_model_of_slices_segments_volumes(tmp_path: Path, fedce):
+    data = write_volumes(tmp_path / "data", n=8)
+    out = tmp_path / "run"
+    small = ("--set", "model.channels=[4,8]", "--set", "data.size=32", "--set", "data.resize=pad")
+    trained = fedce("run", "--data", data, "--rounds", 2, "--workers", 1, "--out", out, *small)
+    assert trained.exit_code == 0, trained.output
+    new = tmp_path / "new.nii.gz"
+    image, _ = head("RAS")
+    sitk.WriteImage(image, str(new))
+    predicted = fedce("predict", out, new, "--out", tmp_path / "masks")
+    assert predicted.exit_code == 0, predicted.output
+    mask = sitk.ReadImage(str(tmp_path / "masks" / "new.nii.gz"))
+    assert mask.GetSize() == image.GetSize()
+    assert np.allclose(mask.GetDirection(), image.GetDirection())
+    assert np.allclose(mask.GetOrigin(), image.GetOrigin())
+    assert (tmp_path / "masks" / "new-overlay.png").exists()
+    splits = json.loads((out / "splits.json").read_text())
+    assert {name.partition("#")[0] for name in splits["north"]["train"]}.isdisjoint(
+        name.partition("#")[0] for name in splits["north"]["test"]
+    )

@@ -1,5 +1,6 @@
 """Volumes (NIfTI, MetaImage, NRRD, DICOM series) as stacks of slices in the patient's own orientation."""
 
+import gzip
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,6 +18,8 @@ Plane = Literal["axial", "coronal", "sagittal"]
 ENDINGS = (".nii.gz", ".nii", ".mha", ".mhd", ".nrrd")
 NIFTI = (".nii", ".nii.gz")
 MAX_VOXELS = 512_000_000
+# NIfTI's axes point to the patient's right, front and head; DICOM's, and ITK's, to left, back and head.
+TO_RAS = np.diag([-1.0, -1.0, 1.0])
 TOLERANCE_MM = 0.1
 """A mask that lies further than this from its image belongs to another."""
 # How slices are looked at: the axes of a (superior, posterior, left) array as slices, rows and columns. Head up where
@@ -73,11 +76,19 @@ def unsliced(values: NDArray[Any], like: Any, plane: Plane) -> Any:
     return image
 
 
-def save_nifti(image: Any, path: Path) -> None:
-    """A compressed NIfTI file, whatever the path's ending."""
+def nifti_bytes(image: Any) -> bytes:
+    """A compressed NIfTI file; the same for the same image, as gzip is not told the time."""
+    import nibabel
     import SimpleITK as sitk
 
-    sitk.WriteImage(image, str(path), useCompression=True, imageIO="NiftiImageIO")
+    values = sitk.GetArrayFromImage(image).T
+    affine = np.eye(4)
+    if values.ndim == 3:
+        direction = np.array(image.GetDirection()).reshape(3, 3)
+        affine[:3, :3] = TO_RAS @ direction * np.array(image.GetSpacing())
+        affine[:3, 3] = TO_RAS @ np.array(image.GetOrigin())
+    content: bytes = nibabel.Nifti1Image(values, affine).to_bytes()
+    return gzip.compress(content, mtime=0)
 
 
 def read_itk(path: Path, channel: int | None = None) -> Any:
@@ -137,15 +148,14 @@ def _nifti(path: Path, channel: int | None) -> Any:
     values = values.astype(np.float32) if values.dtype.kind == "f" else values
     image = sitk.GetImageFromArray(np.ascontiguousarray(values.T))
     if values.ndim == 3:
-        # NIfTI's axes point to the patient's right, front and head; DICOM's, and ITK's, to left, back and head.
-        to_lps = np.diag([-1.0, -1.0, 1.0]) @ affine[:3, :3]
+        to_lps = TO_RAS @ affine[:3, :3]
         spacing = np.linalg.norm(to_lps, axis=0)
         direction = to_lps / np.where(spacing > 0, spacing, 1)
         if not np.isfinite(affine).all() or np.abs(direction.T @ direction - np.eye(3)).max() > 0.01:
             raise DataError(f"{path} has an affine whose axes are not at right angles; resample it, or mend its header")
         image.SetSpacing(spacing.tolist())
         image.SetDirection(_nearest_rotation(direction).ravel().tolist())
-        image.SetOrigin((np.diag([-1.0, -1.0, 1.0]) @ affine[:3, 3]).tolist())
+        image.SetOrigin((TO_RAS @ affine[:3, 3]).tolist())
     return image
 
 

@@ -12,7 +12,7 @@ import tomli_w
 
 from fedce.data.prepare import fundus, prostate
 from fedce.data.prepare.sources import Case, Found, Source, place
-from fedce.errors import DataError, Problems, RunError
+from fedce.errors import DataError, ManyProblems, Problems, RunError
 from fedce.files import read_json, write_bytes, write_json
 
 __all__ = ["SiteSummary", "Source", "Summary", "Task", "guide", "prepare", "sources_of"]
@@ -122,7 +122,7 @@ def _find(task: Task, source: Path) -> dict[str, Found]:
         layouts = [f"{item.site}: {line}" for item in SOURCES[task] for line in item.layout.splitlines()]
         hint = f"'fedce data prepare {task}' without --source says where to get them"
         first = f"none of the six {task} data sets is in {source}; {hint}; expected at least one of"
-        raise DataError("\n- ".join([first, *layouts]))
+        raise ManyProblems(first, layouts)
     return found
 
 

@@ -1,6 +1,5 @@
 """Volumes of any published format as NIfTI, with their geometry, and masks on the grid of their image."""
 
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +7,7 @@ import numpy as np
 
 from fedce.data.prepare.segmentations import union_of_segments
 from fedce.data.prepare.sources import Case, Files, Note, Outputs, is_dicom
-from fedce.data.volumes import read_header, read_itk, read_slices, save_nifti
+from fedce.data.volumes import nifti_bytes, read_header, read_itk, read_slices
 from fedce.errors import DataError
 
 SAME_PLACE_MM = 0.5
@@ -103,16 +102,6 @@ def _volume(mask: Any) -> float:
     import SimpleITK as sitk
 
     return float(sitk.GetArrayViewFromImage(mask).sum() * np.prod(mask.GetSpacing()))
-
-
-def nifti_bytes(volume: Any) -> bytes:
-    """A compressed NIfTI file, the same bytes for the same volume."""
-    for key in volume.GetMetaDataKeys():  # What a DICOM header says of the patient stays behind.
-        volume.EraseMetaData(key)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "volume.nii.gz"
-        save_nifti(volume, path)
-        return path.read_bytes()
 
 
 def _name(case: Case) -> str:

@@ -1,0 +1,220 @@
+"""Everything that can be known before round 1, each with what to do about it."""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import requires, version
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from packaging.requirements import Requirement
+
+from fedce import experiment
+from fedce.config import Config
+from fedce.data import SiteData, Sites, load_sites
+from fedce.data.cache import cache_folder
+from fedce.engines.local import can_fork, default_workers
+from fedce.errors import DataError, FedceError, ManyProblems
+from fedce.experiment import Participants
+from fedce.models import choose_device
+
+Verdict = Literal["ok", "warning", "problem"]
+FEW_IMAGES = 5
+"""Fewer validation images make a score that says little."""
+MOST_OF_THE_IMAGE = 0.9
+MOMENTS = 3
+"""A site's memory is its model and, with Adam, two moments."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at."""
+
+    what: str
+    verdict: Verdict
+    found: str
+    advice: str = ""
+
+
+def examine(config: Config, out: Path, notify: Callable[[str], None] = lambda message: None) -> Iterator[Finding]:
+    """Findings in the order of a run; what depends on something broken is left out."""
+    yield from _versions()
+    yield _engine(config)
+    yield _folder(out)
+    try:
+        resolved = experiment.resolve(config)
+    except FedceError as error:
+        yield Finding("algorithm", "problem", str(error), "mend [algorithm]; docs/configuration.md lists its options")
+        return
+    yield Finding("algorithm", "ok", resolved.algorithm.name)
+    try:
+        sites = load_sites(config.data, notify=notify)
+    except ManyProblems as error:
+        for line in error.lines:
+            yield Finding("data", "problem", line)
+        return
+    except DataError as error:
+        yield Finding("data", "problem", str(error))
+        return
+    yield from _data(sites)
+    try:
+        participants = Participants(resolved, sites)
+        learner = participants.learner
+    except FedceError as error:
+        yield Finding(
+            "network", "problem", str(error), "mend [model], [train] or the site names in the experiment file"
+        )
+        return
+    n = learner.layout.size
+    yield Finding("network", "ok", f"{config.model.name}, {n:,} parameters, takes {_shape(sites)}")
+    yield _disk(out, sites, n)
+    yield _memory(sites, config)
+    yield _time(participants, config, sites)
+
+
+def _versions() -> Iterator[Finding]:
+    for line in requires("fedce") or []:
+        wanted = Requirement(line)
+        if wanted.marker is not None and not wanted.marker.evaluate({"extra": ""}):
+            continue
+        found = version(wanted.name)
+        if not wanted.specifier.contains(found, prereleases=True):
+            advice = f"pip install -c constraints.txt '{wanted}'"
+            yield Finding("versions", "problem", f"{wanted.name} {found}, needs {wanted.specifier}", advice)
+            return
+    yield Finding("versions", "ok", ", ".join(f"{name} {one}" for name, one in experiment.versions().items()))
+
+
+def _engine(config: Config) -> Finding:
+    try:
+        device = choose_device(config.engine.device)
+    except FedceError as error:
+        return Finding("engine", "problem", str(error), "set engine.device to cpu, or leave it out")
+    workers = config.engine.workers or default_workers(os.cpu_count() or 1)
+    how = "forked" if can_fork() else "spawned, which takes some seconds at the start"
+    found = f"local, {workers} worker processes ({how}) on {os.cpu_count()} cores, device {device}"
+    return Finding("engine", "ok", found)
+
+
+def _folder(out: Path) -> Finding:
+    if (out / "config.toml").exists():
+        advice = "choose another --out, continue it with --resume, or give --replace"
+        return Finding("run folder", "warning", f"{out} already holds a run", advice)
+    parent = next(folder for folder in (out, *out.absolute().parents) if folder.is_dir())
+    if not os.access(parent, os.W_OK):
+        return Finding("run folder", "problem", f"{parent} can't be written", "choose another --out")
+    return Finding("run folder", "ok", str(out))
+
+
+def _data(sites: Sites) -> Iterator[Finding]:
+    n_cases = sum(len(set(site.cases)) for site in sites)
+    n_images = sum(len(site.images) for site in sites)
+    yield Finding("data", "ok", f"{len(sites)} sites, {n_images} images of {n_cases} cases, {_shape(sites)}")
+    warnings = [finding for site in sites for finding in (*_labels(site, list(sites.classes)), *_split(site))]
+    yield from warnings
+    if not any(finding.what == "labels" for finding in warnings):
+        yield Finding("labels", "ok", ", ".join(sites.classes) + " marked at every site")
+    if not any(finding.what == "splits" for finding in warnings):
+        smallest = min(len(site.split.validation) for site in sites)
+        yield Finding("splits", "ok", f"by case; at least {smallest} validation images at every site")
+
+
+def _labels(site: SiteData, classes: Sequence[str]) -> Iterator[Finding]:
+    areas = np.stack([np.asarray(mask).mean(axis=(1, 2)) for mask in site.masks])
+    for name, area in zip(classes, areas.T, strict=True):
+        empty = int((area == 0).sum())
+        advice = "check data.classes against the masks' values, and the masks"
+        if empty == len(area):
+            yield Finding("labels", "problem", f"site {site.name!r}: no image has any {name}", advice)
+        elif empty:
+            advice = "fine if they show none; an image with none scores 1 if none is found, else 0"
+            yield Finding(
+                "labels", "warning", f"site {site.name!r}: {empty} of {len(area)} masks have no {name}", advice
+            )
+        if np.median(area) > MOST_OF_THE_IMAGE:
+            found = f"site {site.name!r}: {name} covers {100 * np.median(area):.0f} % of half of the images"
+            yield Finding("labels", "warning", found, "are foreground and background swapped?")
+
+
+def _split(site: SiteData) -> Iterator[Finding]:
+    for name, rows in site.split.parts.items():
+        if len(rows) < FEW_IMAGES:
+            found = f"site {site.name!r} has {len(rows)} {name} images"
+            advice = "its share and its Dice will be uncertain; add cases, or change data.split"
+            yield Finding("splits", "warning", found, advice)
+
+
+def _disk(out: Path, sites: Sites, n_parameters: int) -> Finding:
+    # Two memories a site, the server's state written beside the old one, and the model.
+    needed = 4 * n_parameters * (2 * MOMENTS * len(sites) + 3)
+    parent = next(folder for folder in (out, *out.absolute().parents) if folder.is_dir())
+    free = shutil.disk_usage(parent).free
+    found = f"{_size(needed)} for checkpoints and the model, {_size(free)} free"
+    if needed > free:
+        return Finding("disk", "problem", found, f"make room on the disk of {parent}, or choose another --out")
+    return Finding("disk", "ok", f"{found}; decoded images in {cache_folder()}")
+
+
+def _memory(sites: Sites, config: Config) -> Finding:
+    pixels = sum(site.images.nbytes + site.masks.nbytes for site in sites)
+    _, _, height, width = sites[0].images.shape
+    # A level of the network holds its channels at a quarter of the last one's pixels, forward and backward, twice each.
+    batch = max(config.train.batch_size, 32) * sum(
+        c * height * width / 4**i for i, c in enumerate(config.model.channels)
+    )
+    workers = config.engine.workers or default_workers(len(sites))
+    needed = pixels + workers * (500e6 + 4 * 4 * batch)
+    available = _available_memory()
+    found = f"about {_size(needed)} for {workers} workers, {_size(available)} available"
+    if needed > available:
+        return Finding("memory", "warning", found, "lower data.size, train.batch_size or engine.workers")
+    return Finding("memory", "ok", found)
+
+
+def _time(participants: Participants, config: Config, sites: Sites) -> Finding:
+    """One batch of training, timed; a round is as long as the busiest worker."""
+    learner = participants.learner
+    torch.set_num_threads(1)  # As in the workers.
+    site = max(sites, key=lambda one: len(one.images))
+    rows = site.split.train[: config.train.batch_size]
+    batch = learner.batch(site.images[rows], site.masks[rows])
+    before = learner.params
+    learner.train(before, batch, 0, {})
+    start = perf_counter()
+    learner.train(before, batch, 0, {})
+    seconds = (perf_counter() - start) / config.train.epochs / len(rows)
+    # Validation passes cost about a third of training on as many images.
+    work = [seconds * (config.train.epochs * len(one.split.train) + 2 * len(one.split.validation) / 3) for one in sites]
+    workers = config.engine.workers or default_workers(len(sites))
+    a_round = max(sum(work) / workers, max(work))
+    total = a_round * config.n_rounds
+    return Finding("time", "ok", f"about {a_round:.1f} s a round, {total / 60:.0f} min for {config.n_rounds} rounds")
+
+
+def _available_memory() -> float:
+    try:
+        lines = Path("/proc/meminfo").read_text("ascii").splitlines()
+        return 1024.0 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration):
+        return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+
+
+def _shape(sites: Sites) -> str:
+    _, channels, height, width = sites[0].images.shape
+    return f"{width}x{height} pixels, {'colour' if channels == 3 else f'{channels} channel'}"
+
+
+def _size(n_bytes: float) -> str:
+    return f"{n_bytes / 1e9:.1f} GB" if n_bytes >= 1e9 else f"{n_bytes / 1e6:.0f} MB"
+
+
+def verdict_of(findings: Sequence[Finding]) -> Mapping[str, Any]:
+    """All of it as a JSON value."""
+    return {
+        "ready": all(finding.verdict != "problem" for finding in findings),
+        "findings": [vars(finding) for finding in findings],
+    }
