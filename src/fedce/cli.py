@@ -4,6 +4,7 @@ import json
 import shlex
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, ParamSpec
@@ -264,7 +265,7 @@ def compare(
 ) -> None:
     """Several algorithms, several seeds, one table; nothing is trained twice."""
     from fedce.config import load, parse_assignment
-    from fedce.display import JobsDisplay, compare_tables
+    from fedce.display import JobsDisplay, compare_tables, truth_table
 
     named = {"data.source": data, "data.scale": scale, "rounds": rounds}
     changes = {key: value for key, value in named.items() if value is not None}
@@ -291,14 +292,21 @@ def compare(
         if truth:
             configs += valuing.trainings_by(config, truth, truth_by, numbers, sites)
         display.estimate(kept, configs, workers, ask=False)
-        shares = (
-            valuing.mean_shares(config, truth, truth_by, numbers, kept, workers, display.progress) if truth else None
+        found = (
+            valuing.truth_over_seeds(config, truth, truth_by, numbers, kept, workers, display.progress)
+            if truth
+            else None
         )
+        shares = found.shares if found else None
         rows = comparing.compare(config, names, numbers, kept, truth=shares, workers=workers, progress=display.progress)
         folder = out or Path("runs") / f"compare-{Path(config.data.source).name}"
-        about = {"command": shlex.join(["fedce", *sys.argv[1:]]), "seeds": numbers, "truth": shares}
+        about = {
+            "command": shlex.join(["fedce", *sys.argv[1:]]),
+            "seeds": numbers,
+            "truth": asdict(found) if found else None,
+        }
         comparing.write(folder, rows, about)
-        display.show(*compare_tables(rows))
+        display.show(*compare_tables(rows), *([truth_table(found)] if found else []))
         display.notice(f"written to {folder}")
     if as_json:
         click.echo((folder / "compare.json").read_text("utf-8"))

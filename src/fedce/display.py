@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fedce.federation import Round
     from fedce.jobs import Progress as JobsProgress
     from fedce.jobs import Store
-    from fedce.value import Valuation
+    from fedce.value import Truth, Valuation
 
 BAR_WIDTH = 10
 
@@ -202,6 +202,26 @@ def value_table(found: "Valuation") -> Table:
 
 def _number(value: float | None) -> str:
     return "undefined" if value is None else f"{value:.3f}"
+
+
+def truth_table(truth: "Truth") -> Table:
+    """What the sites are worth by retraining, and how far that can be trusted."""
+    caption = None
+    if truth.reliability is not None:
+        caption = (
+            f"Two seeds' values correlate by {truth.reliability.between_seeds:.2f}, so even a perfect estimate "
+            f"would be expected to reach no more than {truth.reliability.ceiling:.2f} against their mean."
+        )
+    table = Table(title=f"{truth.method} by {truth.by}, points of mean Dice", title_justify="left", caption=caption)
+    table.add_column("site")
+    for seed in truth.by_seed:
+        table.add_column(f"seed {seed}", justify="right")
+    table.add_column("mean", justify="right")
+    table.add_column("share", justify="right")
+    for site, worth in truth.values.items():
+        cells = [f"{100 * values[site]:+.2f}" for values in truth.by_seed.values()]
+        table.add_row(Text(site), *cells, f"{100 * worth:+.2f}", f"{100 * truth.shares[site]:.1f} %")
+    return table
 
 
 def compare_tables(rows: "Sequence[Row]") -> list[Table]:
