@@ -4,9 +4,10 @@ import json
 import shlex
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, ParamSpec
 
 import click
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from fedce.config import Config
 
 P = ParamSpec("P")
+UNMATCHED_SHOWN = 5
 
 
 def one_line_errors(command: Callable[P, None]) -> Callable[P, None]:
@@ -263,11 +265,12 @@ def compare(
 ) -> None:
     """Several algorithms, several seeds, one table; nothing is trained twice."""
     from fedce.config import load, parse_assignment
-    from fedce.display import JobsDisplay, compare_tables
+    from fedce.display import JobsDisplay, compare_tables, truth_table
 
     named = {"data.source": data, "data.scale": scale, "rounds": rounds}
     changes = {key: value for key, value in named.items() if value is not None}
-    config = load(config_file, changes | dict(parse_assignment(text) for text in assignments))
+    changes |= dict(parse_assignment(text) for text in assignments)
+    config = load(config_file, changes)
     names = [name.strip() for name in algorithms.split(",") if name.strip()]
     try:
         numbers = [int(seed) for seed in seeds.split(",")]
@@ -276,7 +279,7 @@ def compare(
     if not names:
         raise ConfigError(f"--algorithms: expected names such as fedavg,fedce, got {algorithms!r}")
     for number in numbers:
-        load(config_file, {"seed": number})
+        load(config_file, {**changes, "seed": number})
     with JobsDisplay(quiet=as_json) as display:
         display.notice("starting (importing torch and MONAI)")
         from fedce import compare as comparing
@@ -289,14 +292,21 @@ def compare(
         if truth:
             configs += valuing.trainings_by(config, truth, truth_by, numbers, sites)
         display.estimate(kept, configs, workers, ask=False)
-        shares = (
-            valuing.mean_shares(config, truth, truth_by, numbers, kept, workers, display.progress) if truth else None
+        found = (
+            valuing.truth_over_seeds(config, truth, truth_by, numbers, kept, workers, display.progress)
+            if truth
+            else None
         )
+        shares = found.shares if found else None
         rows = comparing.compare(config, names, numbers, kept, truth=shares, workers=workers, progress=display.progress)
         folder = out or Path("runs") / f"compare-{Path(config.data.source).name}"
-        about = {"command": shlex.join(["fedce", *sys.argv[1:]]), "seeds": numbers, "truth": shares}
+        about = {
+            "command": shlex.join(["fedce", *sys.argv[1:]]),
+            "seeds": numbers,
+            "truth": asdict(found) if found else None,
+        }
         comparing.write(folder, rows, about)
-        display.show(*compare_tables(rows))
+        display.show(*compare_tables(rows), *([truth_table(found)] if found else []))
         display.notice(f"written to {folder}")
     if as_json:
         click.echo((folder / "compare.json").read_text("utf-8"))
@@ -343,7 +353,35 @@ def doctor(
 
 @main.group()
 def data() -> None:
-    """Look at data before training."""
+    """Prepare public data sets, and look at data before training."""
+
+
+@data.command()
+@click.argument("task", type=click.Choice(["prostate", "fundus"]))
+@click.option(
+    "--source", type=click.Path(path_type=Path), metavar="DIR", help="The folder with the downloaded data sets."
+)
+@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="Where the sites go; default data/TASK.")
+@click.option("--list", "only_list", is_flag=True, help="Say what to download from where, as without --source.")
+@one_line_errors
+def prepare(task: Literal["prostate", "fundus"], source: Path | None, out: Path | None, only_list: bool) -> None:
+    """Turn the published prostate or fundus data sets into a folder of sites; the same command goes on where it was."""
+    from fedce.data import prepare as preparing
+    from fedce.display import Display, prepared_table
+
+    if source is None or only_list:
+        click.echo(preparing.guide(task))
+        return
+    place = out or Path("data") / task
+    with Display(quiet=False, out=place) as display:
+        summary = preparing.prepare(task, source, place, display.notice)
+        display.stdout.print(prepared_table(summary))
+        for site in summary.sites:
+            for line in (*site.left_out, *site.unmatched[:UNMATCHED_SHOWN]):
+                display.notice(f"{site.source.site} left out {line}")
+            if (more := len(site.unmatched) - UNMATCHED_SHOWN) > 0:
+                display.notice(f"{site.source.site} left out {more} more; all are in {place / 'prepared.json'}")
+        display.notice(f"written to {place}; train with 'fedce run {place / 'experiment.toml'}'")
 
 
 @data.command()

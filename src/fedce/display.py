@@ -18,11 +18,12 @@ if TYPE_CHECKING:
     from fedce.config import Config
     from fedce.data import Sites
     from fedce.data.inspection import Inspection, SiteFacts
+    from fedce.data.prepare import Summary
     from fedce.doctor import Finding
     from fedce.federation import Round
     from fedce.jobs import Progress as JobsProgress
     from fedce.jobs import Store
-    from fedce.value import Valuation
+    from fedce.value import Truth, Valuation
 
 BAR_WIDTH = 10
 
@@ -239,6 +240,26 @@ def _number(value: float | None) -> str:
     return "undefined" if value is None else f"{value:.3f}"
 
 
+def truth_table(truth: "Truth") -> Table:
+    """What the sites are worth by retraining, and how far that can be trusted."""
+    caption = None
+    if truth.reliability is not None:
+        caption = (
+            f"Two seeds' values correlate by {truth.reliability.between_seeds:.2f}, so even a perfect estimate "
+            f"would be expected to reach no more than {truth.reliability.ceiling:.2f} against their mean."
+        )
+    table = Table(title=f"{truth.method} by {truth.by}, points of mean Dice", title_justify="left", caption=caption)
+    table.add_column("site")
+    for seed in truth.by_seed:
+        table.add_column(f"seed {seed}", justify="right")
+    table.add_column("mean", justify="right")
+    table.add_column("share", justify="right")
+    for site, worth in truth.values.items():
+        cells = [f"{100 * values[site]:+.2f}" for values in truth.by_seed.values()]
+        table.add_row(Text(site), *cells, f"{100 * worth:+.2f}", f"{100 * truth.shares[site]:.1f} %")
+    return table
+
+
 def compare_tables(rows: "Sequence[Row]") -> list[Table]:
     """The comparison in two pieces that fit a terminal: Dice by site, then everything else."""
     from fedce.compare import table as cells_of
@@ -255,6 +276,25 @@ def compare_tables(rows: "Sequence[Row]") -> list[Table]:
             table.add_row(*(Text(line[i].split(" ± ")[0]) for i in columns))
         tables.append(table)
     return tables
+
+
+def prepared_table(summary: "Summary") -> Table:
+    """One row a source: what was found of what is published, and where to get what is missing."""
+    table = Table(title=Text(f"prepared in {summary.out}"), title_justify="left")
+    for name in ("site", "cases", "published", "images", "unmatched"):
+        table.add_column(name, justify="left" if name == "site" else "right")
+    table.add_column("note")
+    for site in summary.sites:
+        note = ""
+        if site.missing:
+            note = f"missing; get it from {site.source.url}"
+        elif more := site.n_found - site.n_published:
+            note = f"{abs(more)} {'more' if more > 0 else 'fewer'} than published"
+        if site.left_out:
+            note += f"{'; ' if note else ''}{len(site.left_out)} known to be broken, left out"
+        numbers = (site.n_found, site.n_published, site.n_images, len(site.unmatched))
+        table.add_row(Text(site.source.site), *(str(number) for number in numbers), Text(note))
+    return table
 
 
 def results_table(results: Mapping[str, Any]) -> Table:

@@ -12,7 +12,7 @@ from fedce.experiment import Result
 from fedce.jobs import Progress, Store
 from fedce.record import RunFolder
 from fedce.valuation import shapley
-from fedce.valuation.agreement import Agreement, agreement
+from fedce.valuation.agreement import Agreement, Reliability, agreement, reliability
 
 METHODS = ("loo", "shapley", "reconstruction")
 MAX_RETRAINED = 8
@@ -100,7 +100,22 @@ def value(
     )
 
 
-def mean_shares(
+@dataclass(frozen=True)
+class Truth:
+    """What the sites are worth over several seeds."""
+
+    method: str
+    by: str
+    """The algorithm that was trained again."""
+    values: Mapping[str, float]
+    """Mean over seeds."""
+    by_seed: Mapping[int, Mapping[str, float]]
+    shares: Mapping[str, float]
+    """Of the mean values; negative ones clipped to 0."""
+    reliability: Reliability | None
+
+
+def truth_over_seeds(
     config: Config,
     method: str,
     algorithm: str,
@@ -108,13 +123,15 @@ def mean_shares(
     store: Store,
     workers: int,
     progress: Callable[[Progress], None],
-) -> dict[str, float]:
-    """The truth over several seeds: shares of the mean values, trained again by one algorithm."""
+) -> Truth:
+    """Train again by one algorithm, with each seed."""
     sites = [site.name for site in store.sites(config.data)]
     # All at once, so that no core waits for the last training of a seed.
     store.run(trainings_by(config, method, algorithm, seeds, sites), workers, progress)
-    found = [value(run, method, store).values for run in _runs(config, algorithm, seeds)]
-    return dict(shapley.shares({site: fmean(one[site] for one in found) for site in sites}).by_player)
+    by_seed = {run.seed: value(run, method, store).values for run in _runs(config, algorithm, seeds)}
+    values = {site: fmean(one[site] for one in by_seed.values()) for site in sites}
+    rows = [[one[site] for site in sites] for one in by_seed.values()]
+    return Truth(method, algorithm, values, by_seed, shapley.shares(values).by_player, reliability(rows))
 
 
 def trainings_by(

@@ -122,8 +122,12 @@ def test_compare_writes_one_table_four_ways(tmp_path: Path, fedce):
     assert [row[0] for row in rows] == ["algorithm", "standalone", "fedavg", "fedce"]
     assert rows[1][rows[0].index("MB")] == "0", "Standalone exchanges nothing"
     content = json.loads((tmp_path / "out" / "compare.json").read_text())
-    assert sum(content["truth"].values()) == pytest.approx(1)
+    assert sum(content["truth"]["shares"].values()) == pytest.approx(1)
     assert content["rows"][2]["truth_pearson"] is not None
+    by_seed = content["truth"]["by_seed"]
+    assert content["truth"]["values"]["site1"] == pytest.approx(sum(one["site1"] for one in by_seed.values()) / 2)
+    assert content["truth"]["reliability"]["ceiling"] <= 1
+    assert "even a perfect estimate" in " ".join(run.stdout.split())
     assert content["rows"][1]["gain"].keys() == set(SITES)
     assert (tmp_path / "out" / "compare.md").read_text().startswith("| algorithm |")
     assert "\\toprule" in (tmp_path / "out" / "compare.tex").read_text()

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from fedce.errors import ConfigError, FedceError
-from fedce.valuation.agreement import agreement, bootstrap_agreement, rank_stability
+from fedce.valuation.agreement import agreement, bootstrap_agreement, rank_stability, reliability
 
 SAMPLES = [0.0552, 0.1083, 0.0519, 0.2541, 0.0884, 0.4420]
 LEAVE_ONE_OUT = [0.15, 0.095, 0.12, 0.15, 0.44, 0.055]
@@ -164,3 +164,29 @@ def test_shares_without_an_order_to_judge():
         rank_stability([0.4, 0.6])
     with pytest.raises(FedceError, match="finite"):
         rank_stability([[0.4, float("nan")]])
+
+
+def test_reliability_of_a_truth_against_hand_worked_numbers():
+    """Rows [1,2,3] and [1,3,2] correlate by 1/2; the mean of two has 2/3, and its root is the ceiling."""
+    found = reliability([[1, 2, 3], [1, 3, 2]])
+    assert found is not None
+    assert found.between_seeds == pytest.approx(0.5)
+    assert found.ceiling == pytest.approx((2 / 3) ** 0.5)
+    opposite = reliability([[1, 2], [2, 1]])
+    assert opposite is not None
+    assert opposite.ceiling == 0
+    assert reliability([[1, 2, 3]]) is None
+    assert reliability([[1, 1], [1, 2]]) is None
+
+
+def test_the_ceiling_is_what_a_perfect_estimate_reaches():
+    rng = np.random.default_rng(0)
+    correlations, ceilings = [], []
+    for _ in range(300):
+        truth = rng.normal(size=40)
+        measured = truth + rng.normal(size=(3, 40))
+        correlations.append(np.corrcoef(truth, measured.mean(axis=0))[0, 1])
+        found = reliability(measured)
+        assert found is not None
+        ceilings.append(found.ceiling)
+    assert np.mean(correlations) == pytest.approx(np.mean(ceilings), abs=0.01)

@@ -2,6 +2,8 @@
 
 import gzip
 import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -89,16 +91,15 @@ def nifti_bytes(image: Any) -> bytes:
     return gzip.compress(content, mtime=0)
 
 
-def read_itk(path: Path) -> Any:
-    """A SimpleITK image: bounded, finite, one value a voxel."""
+def read_itk(path: Path, channel: int | None = None) -> Any:
+    """A SimpleITK image: bounded, finite, one value a voxel; of several volumes in a NIfTI file one, if asked for."""
     import SimpleITK as sitk
 
-    sitk.ProcessObject.SetGlobalWarningDisplay(False)
-    read = _series if path.is_dir() else _nifti if path.name.lower().endswith(NIFTI) else _file
-    try:
-        image = read(path)
-    except RuntimeError as error:
-        raise DataError(f"can't read the volume {path}: {_reason(error)}") from None
+    with _itk_errors(path):
+        if path.is_dir():
+            image = _series(path)
+        else:
+            image = _nifti(path, channel) if path.name.lower().endswith(NIFTI) else _file(path)
     if image.GetNumberOfComponentsPerPixel() != 1:
         n = image.GetNumberOfComponentsPerPixel()
         raise DataError(f"{path} has {n} values a voxel, expected 1; save one channel as a volume of its own")
@@ -110,17 +111,25 @@ def read_itk(path: Path) -> Any:
     return image
 
 
-def _file(path: Path) -> Any:
+@contextmanager
+def _itk_errors(path: Path) -> Iterator[None]:
+    """ITK's errors as one line, and its warnings, which it would write to stderr by itself, not at all."""
     import SimpleITK as sitk
 
-    reader = sitk.ImageFileReader()
-    reader.SetFileName(str(path))
-    reader.ReadImageInformation()
+    sitk.ProcessObject.SetGlobalWarningDisplay(False)
+    try:
+        yield
+    except RuntimeError as error:
+        raise DataError(f"can't read the volume {path}: {_reason(error)}") from None
+
+
+def _file(path: Path) -> Any:
+    reader = read_header(path)
     _check_shape(reader.GetSize(), path)
     return reader.Execute()
 
 
-def _nifti(path: Path) -> Any:
+def _nifti(path: Path, channel: int | None) -> Any:
     """By nibabel: ITK reads a NaN, and what is missing of a truncated file, as zero and says nothing."""
     import nibabel
     import SimpleITK as sitk
@@ -128,8 +137,9 @@ def _nifti(path: Path) -> Any:
 
     try:
         file = nibabel.load(path)
-        _check_shape(file.shape, path)
-        values = np.asanyarray(file.dataobj)
+        several = len(file.shape) == 4 and channel is not None
+        _check_shape(file.shape[:3] if several else file.shape, path)
+        values = np.asanyarray(file.dataobj[..., channel] if several else file.dataobj)
         affine = np.asarray(file.affine, np.float64)
     except (OSError, EOFError, ValueError, zlib.error, ImageFileError) as error:
         if isinstance(error, DataError):
@@ -164,13 +174,43 @@ def _series(folder: Path) -> Any:
         what = "no DICOM series" if not series else f"{len(series)} DICOM series"
         raise DataError(f"{folder} holds {what}, expected one; give each series a folder of its own")
     names = sitk.ImageSeriesReader.GetGDCMSeriesFileNames(str(folder), series[0])
-    first = sitk.ImageFileReader()
-    first.SetFileName(names[0])
-    first.ReadImageInformation()
+    first = read_header(Path(names[0]))
     _check_shape((*first.GetSize()[:2], len(names) * first.GetSize()[-1]), folder)
-    reader = sitk.ImageSeriesReader()
-    reader.SetFileNames(names)
-    return reader.Execute()
+    return read_slices([Path(name) for name in names]) if len(names) > 1 else first.Execute()
+
+
+def read_slices(files: Sequence[Path]) -> Any:
+    """DICOM slices along their normal, whatever their names; a gap or two slices in one place can't be a volume."""
+    import SimpleITK as sitk
+
+    folder = files[0].parent
+    with _itk_errors(folder):
+        headers = [read_header(path) for path in files]
+        if len({(header.GetSize(), *np.round(header.GetDirection(), 3)) for header in headers}) > 1:
+            raise DataError(f"{folder} holds slices of several sizes or directions; expected one series")
+        normal = np.asarray(headers[0].GetDirection()).reshape(3, 3)[:, 2]
+        heights = np.array([np.dot(header.GetOrigin(), normal) for header in headers])
+        order = np.argsort(heights)
+        gaps = np.diff(heights[order])
+        if gaps.min() <= 0.5 * np.median(gaps) or gaps.max() > 1.5 * np.median(gaps):
+            raise DataError(
+                f"{folder} is no whole series: its slices are {np.median(gaps):.1f} mm apart, "
+                f"but also {gaps.min():.1f} and {gaps.max():.1f}; download it again, or move it away"
+            )
+        reader = sitk.ImageSeriesReader()
+        reader.SetFileNames([str(files[i]) for i in order])
+        return reader.Execute()
+
+
+def read_header(path: Path) -> Any:
+    """What a file says of itself, without its voxels."""
+    import SimpleITK as sitk
+
+    with _itk_errors(path):
+        reader = sitk.ImageFileReader()
+        reader.SetFileName(str(path))
+        reader.ReadImageInformation()
+        return reader
 
 
 def _check_shape(size: tuple[int, ...], path: Path) -> None:

@@ -119,6 +119,31 @@ def _spearman_by_row(x: Floats, y: Floats) -> Floats:
 
 
 @dataclass(frozen=True)
+class Reliability:
+    """How far a truth agrees with itself when it is measured again with another seed."""
+
+    between_seeds: float
+    """Pearson's correlation of two seeds' values, averaged over all pairs."""
+    ceiling: float
+    """The correlation with the mean over seeds that a perfect estimate could be expected to reach."""
+
+
+def reliability(values: ArrayLike) -> Reliability | None:
+    """Values with one row per seed; None for one seed, or where a row is constant.
+
+    Classical test theory: the mean of n measurements has reliability n r / (1 + (n - 1) r) (Spearman and Brown), and
+    nothing correlates with it better than the root of that, on average.
+    """
+    rows = np.asarray(values, np.float64)
+    n = len(rows)
+    if n < 2 or any(is_constant(row) for row in rows):
+        return None
+    r = float(np.atleast_2d(np.corrcoef(rows))[np.triu_indices(n, k=1)].mean())
+    of_the_mean = n * r / (1 + (n - 1) * r) if r > 0 else 0.0
+    return Reliability(between_seeds=r, ceiling=float(np.sqrt(of_the_mean)))
+
+
+@dataclass(frozen=True)
 class RankStability:
     """Of the order of the sites, by Kendall's tau-b: 1 the same order, -1 the reverse; None where all sites tie."""
 
