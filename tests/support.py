@@ -129,7 +129,7 @@ def open_page(chromium: str, page: Path, folder: Path) -> tuple[subprocess.Compl
             page.as_uri(),
         ],
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         timeout=120,
         check=True,
     )

@@ -76,11 +76,11 @@ def test_an_experiment_file_says_how_to_read(scenes: Path, tmp_path: Path, fedce
     out = tmp_path / "page.html"
     result = fedce("data", "inspect", experiment, "--data", scenes, "--out", out, "--json")
     assert json.loads(result.stdout)["sites"][0]["empty_masks"] == {"organ": 0}
-    assert "32 x 32 pixels" in out.read_text()
+    assert "32 x 32 pixels" in out.read_text("utf-8")
 
 
 def test_the_page_stands_alone_and_says_what_was_found(page: Path):
-    text = page.read_text()
+    text = page.read_text("utf-8")
     assert not re.findall(r"""(?:src|href|url)\s*[=(]\s*["']?(?!#|data:)[\w/:]""", text)
     assert text.count("<svg") == 2
     assert text.count('src="data:image/png;base64,') == 3 * 3 + 2
@@ -98,7 +98,7 @@ def test_hostile_names_are_shown_not_run(tmp_path: Path, fedce):
         "data", "inspect", data, "--set", f"data.classes={{'{EVIL}'=[255]}}", "--out", tmp_path / "page.html"
     )
     assert result.exit_code == 0, result.output
-    text = (tmp_path / "page.html").read_text()
+    text = (tmp_path / "page.html").read_text("utf-8")
     assert not re.findall(r"<img (?!src=\"data:)", text)
     assert "&lt;img src=x" in text
 

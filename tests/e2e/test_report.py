@@ -11,7 +11,7 @@ from support import open_page
 
 
 def test_it_stands_alone(tiny_run: Path):
-    page = (tiny_run / "report.html").read_text()
+    page = (tiny_run / "report.html").read_text("utf-8")
     outside = re.findall(r"""(?:src|href|url)\s*[=(]\s*["']?(?!#|data:)[\w/:]""", page)
     assert not outside
     assert page.count("<svg") == 3
@@ -27,8 +27,8 @@ def test_it_stands_alone(tiny_run: Path):
 
 
 def test_it_says_what_the_results_say(tiny_run: Path):
-    page = (tiny_run / "report.html").read_text()
-    results = json.loads((tiny_run / "results.json").read_text())
+    page = (tiny_run / "report.html").read_text("utf-8")
+    results = json.loads((tiny_run / "results.json").read_text("utf-8"))
     for site, share in results["contributions"].items():
         assert f"{100 * share:.1f} %" in page
         assert f"{results['dice'][site]:.3f}" in page
@@ -37,22 +37,22 @@ def test_it_says_what_the_results_say(tiny_run: Path):
 
 
 def test_writing_it_again_gives_the_same_page(tiny_run: Path, fedce):
-    before = (tiny_run / "report.html").read_text()
+    before = (tiny_run / "report.html").read_text("utf-8")
     assert fedce("report", tiny_run).exit_code == 0
-    assert (tiny_run / "report.html").read_text() == before
+    assert (tiny_run / "report.html").read_text("utf-8") == before
 
 
 def test_hostile_names_are_shown_not_run(tiny_run: Path, tmp_path: Path):
     copy = tmp_path / "<script>alert(1)</script>"
     shutil.copytree(tiny_run, copy)
     evil = "<img src=x onerror=alert(1)>"
-    (copy / "results.json").write_text((copy / "results.json").read_text().replace("site1", evil))
+    (copy / "results.json").write_text((copy / "results.json").read_text("utf-8").replace("site1", evil))
     entries = json.loads(json.dumps(RunFolder(copy).ledger()).replace("site1", evil))
     (copy / "ledger.jsonl").unlink()
     run = RunFolder.open(copy)
     for entry in entries:
         run.append(entry)
-    page = write_report(run).read_text()
+    page = write_report(run).read_text("utf-8")
     assert "<script" not in page
     assert "<img" not in page
     assert "&lt;img" in page
