@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from fedce.config import Config
 
 P = ParamSpec("P")
+STUDY_SCALES = {"quick": (20, "0"), "paper": (60, "0,1,2")}
+"""Rounds and seeds of a study."""
 UNMATCHED_SHOWN = 5
 
 
@@ -39,6 +41,13 @@ def one_line_errors(command: Callable[P, None]) -> Callable[P, None]:
             sys.exit(130)
 
     return wrapped
+
+
+def numbers_of(seeds: str) -> list[int]:
+    try:
+        return [int(seed) for seed in seeds.split(",")]
+    except ValueError:
+        raise ConfigError(f"--seeds: expected whole numbers such as 0,1,2, got {seeds!r}") from None
 
 
 def _fail(message: str) -> NoReturn:
@@ -272,10 +281,7 @@ def compare(
     changes |= dict(parse_assignment(text) for text in assignments)
     config = load(config_file, changes)
     names = [name.strip() for name in algorithms.split(",") if name.strip()]
-    try:
-        numbers = [int(seed) for seed in seeds.split(",")]
-    except ValueError:
-        raise ConfigError(f"--seeds: expected whole numbers such as 0,1,2, got {seeds!r}") from None
+    numbers = numbers_of(seeds)
     if not names:
         raise ConfigError(f"--algorithms: expected names such as fedavg,fedce, got {algorithms!r}")
     for number in numbers:
@@ -310,6 +316,71 @@ def compare(
         display.notice(f"written to {folder}")
     if as_json:
         click.echo((folder / "compare.json").read_text("utf-8"))
+
+
+@main.command()
+@click.argument("name", metavar="STUDY")
+@click.argument("config_file", metavar="[CONFIG.toml]", required=False, type=click.Path(path_type=Path))
+@click.option("--data", metavar="NAME|DIR", help="As in fedce run.")
+@click.option(
+    "--scale",
+    type=click.Choice(["quick", "paper"]),
+    default="quick",
+    help="quick: 20 rounds, one seed; paper: 60 rounds, three seeds.",
+)
+@click.option("--seeds", metavar="0,1,2", help="Training seeds; default by the scale.")
+@click.option("--rounds", type=int, metavar="N", help="Communication rounds; default by the scale.")
+@click.option("--methods", metavar="A,B,C", help="Which algorithms are compared; default the paper's.")
+@click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="As in fedce run.")
+@click.option("--store", type=click.Path(path_type=Path), default=Path("runs/store"), help="Where trainings are kept.")
+@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="Default runs/study-NAME-DATA.")
+@click.option(
+    "--workers", type=click.IntRange(min=0), default=0, metavar="N", help="Trainings at a time; 0: one a core."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the study as JSON, and nothing else.")
+@one_line_errors
+def study(
+    name: str,
+    config_file: Path | None,
+    data: str | None,
+    scale: str,
+    seeds: str | None,
+    rounds: int | None,
+    methods: str | None,
+    assignments: tuple[str, ...],
+    store: Path,
+    out: Path | None,
+    workers: int,
+    as_json: bool,
+) -> None:
+    """Tables and figures of the paper: performance, fairness, contribution, convergence, free-rider, shift, ablation,
+    qualitative, or all."""
+    from fedce.config import load, parse_assignment
+    from fedce.display import JobsDisplay, study_tables
+
+    n_rounds, default_seeds = STUDY_SCALES[scale]
+    changes: dict[str, Any] = {} if config_file else {"rounds": n_rounds}
+    named = {"data.source": data, "rounds": rounds}
+    changes |= {key: value for key, value in named.items() if value is not None}
+    config = load(config_file, changes | dict(parse_assignment(text) for text in assignments))
+    with JobsDisplay(quiet=as_json) as display:
+        display.notice("starting (importing torch and MONAI)")
+        from fedce import studies
+        from fedce.jobs import Store
+        from fedce.studies import writing
+
+        names = studies.wanted(name)
+        kept = Store(store, display.notice)
+        numbers = numbers_of(seeds or default_seeds)
+        context = studies.Context(config, numbers, kept, tuple(methods.split(",")) if methods else studies.METHODS)
+        display.estimate(kept, studies.needed(names, context), workers, ask=False)
+        outcomes = studies.conduct(names, context, workers, display.progress)
+        folder = out or Path("runs") / f"study-{name}-{Path(config.data.source).name}"
+        page = writing.write(folder, outcomes, studies.about(context, shlex.join(["fedce", *sys.argv[1:]])))
+        display.show(*study_tables(outcomes))
+        display.notice(f"written to {page}")
+    if as_json:
+        click.echo((folder / "study.json").read_text("utf-8"))
 
 
 @main.command()

@@ -8,7 +8,7 @@ from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from fedce.federation import Round
     from fedce.jobs import Progress as JobsProgress
     from fedce.jobs import Store
+    from fedce.studies import Outcome
     from fedce.value import Truth, Valuation
 
 BAR_WIDTH = 10
@@ -160,7 +161,7 @@ class JobsDisplay:
             self.last_tenth = tenth
             self.console.print(line, soft_wrap=True)
 
-    def show(self, *results: Table | str) -> None:
+    def show(self, *results: RenderableType) -> None:
         if self.bar.live.is_started:
             self.bar.stop()
         for result in results:
@@ -223,13 +224,13 @@ def inspection_table(found: "Inspection") -> Table:
 
 def _inspection_cells(site: "SiteFacts", distance: float) -> dict[str, str]:
     sizes = (f"{height}x{width}" for height, width in (site.sizes[0], site.sizes[-1]))
-    distances = (f"{distance:.2f}" for distance in site.spacing or ())
+    spacing = (f"{pixel:.2f}" for pixel in site.spacing or ())
     return {
         "images": str(site.n_images),
         "cases": str(site.n_cases),
         "split": "/".join(str(n) for n in site.n_by_part.values()),
         "size": " ".join(dict.fromkeys(sizes)),
-        "mm": " ".join(dict.fromkeys(distances)),
+        "mm": " ".join(dict.fromkeys(spacing)),
         "grey": f"{site.grey.mean.mean():.0f}±{site.grey.std.mean():.0f}",
         **{f"{name}, %": f"{100 * median(areas):.1f}" for name, areas in site.areas.items()},
         "distance": f"{distance:.1f}",
@@ -258,6 +259,22 @@ def truth_table(truth: "Truth") -> Table:
         cells = [f"{100 * values[site]:+.2f}" for values in truth.by_seed.values()]
         table.add_row(Text(site), *cells, f"{100 * worth:+.2f}", f"{100 * truth.shares[site]:.1f} %")
     return table
+
+
+def study_tables(outcomes: "Sequence[Outcome]") -> list[RenderableType]:
+    """Findings and tables, study by study."""
+    shown: list[RenderableType] = []
+    for outcome in outcomes:
+        shown.append(Text(f"\n{outcome.title}", "bold"))
+        shown += [Text(finding) for finding in outcome.findings]
+        for found in outcome.tables:
+            table = Table(title=Text(found.title), title_justify="left")
+            for i, name in enumerate(found.header):
+                table.add_column(name, justify="left" if i == 0 else "right")
+            for line in found.cells:
+                table.add_row(*(Text(cell) for cell in line))
+            shown.append(table)
+    return shown
 
 
 def compare_tables(rows: "Sequence[Row]") -> list[Table]:

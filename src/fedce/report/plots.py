@@ -1,13 +1,14 @@
 """Figures of a run and of its data, as inline SVG that follows the page's colours, or as files."""
 
 from collections.abc import Mapping, Sequence
-from io import StringIO
+from io import BytesIO, StringIO
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
 from fedce.data.inspection import N_BINS, SiteFacts
 from fedce.data.overlays import COLOURS as OUTLINES
@@ -39,6 +40,7 @@ STYLE: dict[str, Any] = {
 CHANNELS = (("red", "#D55E00", "-"), ("green", "#009E73", "--"), ("blue", "#3A8FD6", "-."))
 PANELS_A_ROW = 3
 LONGEST_NAME = 30
+_ON_WHITE = {key: "black" for key, value in STYLE.items() if value == INK}
 Rounds = Sequence[Mapping[str, Any]]
 
 
@@ -48,7 +50,7 @@ def contributions(rounds: Rounds) -> str:
 
 def save_contributions(rounds: Rounds, path: Path) -> Path:
     """Contributions over the rounds as a picture file."""
-    with mpl.rc_context({**STYLE, **{key: "black" for key, value in STYLE.items() if value == INK}}):
+    with mpl.rc_context({**STYLE, **_ON_WHITE}):
         figure = _contributions(rounds)
         figure.set_facecolor("white")
         try:
@@ -165,6 +167,91 @@ def _ringed(colour: str) -> dict[str, Any]:
 
 def _short(name: str) -> str:
     return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"
+
+
+def curves(lines: Mapping[str, tuple[Sequence[float], Sequence[float]]], y: str) -> str:
+    """Raw and smoothed lines by name; the raw ones faint."""
+    with mpl.rc_context(STYLE):
+        figure, axes = _axes("round", y)
+        for i, (name, (raw, smooth)) in enumerate(lines.items()):
+            look = _look(i, len(smooth))
+            rounds = range(1, len(smooth) + 1)
+            axes.plot(rounds, raw, color=look["color"], alpha=0.25, linewidth=0.8)
+            axes.plot(rounds, smooth, label=_label(name), **look)
+        axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
+    return _svg(figure)
+
+
+def pairs(values: Mapping[str, tuple[float, float]], names: tuple[str, str]) -> str:
+    """Two bars for each site, as shares in per cent."""
+    with mpl.rc_context(STYLE):
+        figure, axes = _axes("", "share, %")
+        for i, name in enumerate(names):
+            heights = [100 * pair[i] for pair in values.values()]
+            axes.bar([x + 0.4 * (i - 0.5) for x in range(len(values))], heights, 0.38, color=COLOURS[i], label=name)
+        axes.set_xticks(range(len(values)), list(values))
+        axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
+    return _svg(figure)
+
+
+def heat_maps(maps: Mapping[str, Sequence[Sequence[float | None]]], names: Sequence[str]) -> str:
+    """Square maps side by side, dark where high; each on its own scale, as only the order within one matters."""
+    with mpl.rc_context(STYLE):
+        n_columns = 3
+        n_rows = -(-len(maps) // n_columns)
+        figure = Figure(figsize=(8, 2.7 * n_rows), layout="constrained")
+        for i, (title, rows) in enumerate(maps.items()):
+            axes = figure.add_subplot(n_rows, n_columns, i + 1)
+            values = np.array([[np.nan if value is None else value for value in row] for row in rows])
+            axes.imshow(values, cmap="Blues", vmin=0)
+            axes.set_title(title, fontsize=10)
+            axes.set_xticks(range(len(names)), names, rotation=90, fontsize=8)
+            axes.set_yticks(range(len(names)), names if i % n_columns == 0 else [], fontsize=8)
+    return _svg(figure)
+
+
+def panels(lines: Mapping[str, Mapping[str, Sequence[float | None]]], y: str) -> str:
+    """A small panel for each name, in which that name's line is bold."""
+    with mpl.rc_context(STYLE):
+        n_columns = 3
+        n_rows = -(-len(lines) // n_columns)
+        figure = Figure(figsize=(8, 2.1 * n_rows), layout="constrained")
+        for i, (title, by_site) in enumerate(lines.items()):
+            axes = figure.add_subplot(n_rows, n_columns, i + 1)
+            for j, (site, values) in enumerate(by_site.items()):
+                known = [(n + 1, value) for n, value in enumerate(values) if value is not None]
+                if known:
+                    width = 2.2 if site == title else 0.8
+                    label = _label(site) if i == 0 else None
+                    axes.plot(*zip(*known, strict=True), color=COLOURS[j % len(COLOURS)], linewidth=width, label=label)
+            axes.set_title(f"free rider: {title}", fontsize=9)
+            axes.tick_params(labelsize=8)
+            if i % n_columns == 0:
+                axes.set_ylabel(y, fontsize=9)
+        figure.legend(loc="outside lower center", ncols=len(lines), fontsize=9)
+    return _svg(figure)
+
+
+def image_grid(cells: Mapping[str, Sequence[tuple[NDArray[np.uint8], str]]]) -> bytes:
+    """A row of titled images for each name, as a PNG file."""
+    n_columns = max(len(row) for row in cells.values())
+    with mpl.rc_context({**STYLE, **_ON_WHITE}):
+        figure = Figure(figsize=(1.5 * n_columns, 1.7 * len(cells)), layout="constrained")
+        figure.set_facecolor("white")
+        for i, (name, row) in enumerate(cells.items()):
+            for j, (image, title) in enumerate(row):
+                axes = figure.add_subplot(len(cells), n_columns, i * n_columns + j + 1)
+                axes.imshow(image)
+                axes.set_title(title, fontsize=6)
+                axes.set_xticks([])
+                axes.set_yticks([])
+                for spine in axes.spines.values():
+                    spine.set_visible(False)
+                if j == 0:
+                    axes.set_ylabel(name, fontsize=8)
+        buffer = BytesIO()
+        figure.savefig(buffer, format="png", dpi=110, metadata={"Software": None})
+    return buffer.getvalue()
 
 
 def _label(site: str) -> str:

@@ -1,0 +1,64 @@
+"""Every table and figure of the paper by one command: each study is a file here; trainings are shared between them."""
+
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any, cast
+
+from fedce.config import Config
+from fedce.errors import ConfigError, nearest
+from fedce.experiment import versions
+from fedce.jobs import Progress
+from fedce.studies import paper
+from fedce.studies.base import METHODS, Context, Outcome, Picture, Study, Table
+
+__all__ = ["METHODS", "Context", "Outcome", "Picture", "Study", "Table", "about", "conduct", "needed", "wanted"]
+
+NAMES = (
+    *("performance", "fairness", "contribution", "convergence", "free-rider"),
+    *("shift", "ablation", "qualitative"),
+)
+ALL = "all"
+
+
+def wanted(name: str) -> list[str]:
+    """The studies that a name stands for."""
+    if name == ALL:
+        return list(NAMES)
+    if name not in NAMES:
+        raise ConfigError(f"unknown study {name!r}{nearest(name, (*NAMES, ALL))}; known: {', '.join((*NAMES, ALL))}")
+    return [name]
+
+
+def study_of(name: str) -> Study:
+    return cast(Study, import_module(f"fedce.studies.{name.replace('-', '_')}"))
+
+
+def needed(names: Sequence[str], context: Context) -> list[Config]:
+    """All trainings of these studies, each once."""
+    by_path = {context.store.path(config): config for name in names for config in study_of(name).trainings(context)}
+    return list(by_path.values())
+
+
+def about(context: Context, command: str) -> dict[str, Any]:
+    """What the numbers rest on."""
+    n_images = sum(len(site.split.train) for site in context.sites)
+    _, _, height, width = context.sites[0].images.shape
+    seeds = ", ".join(map(str, context.seeds))
+    size = (
+        f"{len(context.sites)} sites, {n_images} training images of {width}x{height} pixels, "
+        f"{context.config.n_rounds} rounds, seed{'s' if len(context.seeds) > 1 else ''} {seeds}."
+    )
+    if context.data in paper.DICE:
+        size += f" The paper: {paper.SETTINGS}."
+    return {"command": command, "size": size, "seeds": list(context.seeds), "versions": versions()}
+
+
+def conduct(
+    names: Sequence[str],
+    context: Context,
+    workers: int = 0,
+    progress: Callable[[Progress], None] = lambda now: None,
+) -> list[Outcome]:
+    """Train what is missing, all of it at once, then evaluate study by study."""
+    context.store.run(needed(names, context), workers, progress)
+    return [study_of(name).evaluate(context) for name in names]

@@ -1,0 +1,148 @@
+"""What a study is made of: trainings that it needs, and what it makes of them (tables, pictures, plain findings)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Protocol
+
+from fedce import algorithms
+from fedce.config import AlgorithmConfig, Config
+from fedce.data import Sites
+from fedce.experiment import Result
+from fedce.jobs import Store
+from fedce.record import RunFolder
+
+METHODS = ("standalone", "fedavg", "uniform", "qfedavg", "cffl", "fedci", "cgsv", "fedce", "fedce-sum")
+"""The paper's Table 1, and Uniform, which it lacks."""
+TITLES = {
+    "standalone": "Standalone",
+    "fedavg": "FedAvg",
+    "uniform": "Uniform",
+    "qfedavg": "q-FedAvg",
+    "cffl": "CFFL",
+    "fedci": "FedCI",
+    "cgsv": "CGSV",
+    "fedce": "FedCE (Multi.)",
+    "fedce-sum": "FedCE (Sum.)",
+    "fedce-cos": "FedCE, gradient term alone",
+    "fedce-err": "FedCE, data term alone",
+}
+Cell = str | float | None
+
+
+@dataclass(frozen=True)
+class Table:
+    name: str
+    """Of its CSV file."""
+    title: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    digits: int = 2
+
+    def text(self, cell: Cell) -> str:
+        return "-" if cell is None else cell if isinstance(cell, str) else f"{cell:.{self.digits}f}"
+
+    @property
+    def cells(self) -> list[list[str]]:
+        return [[self.text(cell) for cell in row] for row in self.rows]
+
+
+@dataclass(frozen=True)
+class Picture:
+    name: str
+    caption: str
+    """What to see in it."""
+    content: bytes
+    """SVG text or a PNG file."""
+    ending: str = "svg"
+    data: Table | None = None
+    """The numbers that it shows."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a study found."""
+
+    study: str
+    title: str
+    findings: Sequence[str]
+    tables: Sequence[Table] = ()
+    pictures: Sequence[Picture] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Context:
+    """What all studies of a call share."""
+
+    config: Config
+    seeds: Sequence[int]
+    store: Store
+    methods: Sequence[str] = METHODS
+    _results: dict[str, Result] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in self.methods:
+            algorithms.make(name, {})
+
+    @cached_property
+    def sites(self) -> Sites:
+        return self.store.sites(self.config.data)
+
+    @property
+    def names(self) -> list[str]:
+        return [site.name for site in self.sites]
+
+    @property
+    def data(self) -> str:
+        """fundus6, prostate6, or another folder's name."""
+        return self.config.data.source
+
+    def training(self, algorithm: str, seed: int, **changes: Any) -> Config:
+        """One training; options of [algorithm] go to the algorithm that the file names."""
+        named = self.config.algorithm
+        table = named if named.name == algorithm else AlgorithmConfig(name=algorithm)
+        return self.config.model_copy(update={"algorithm": table, "seed": seed, **changes})
+
+    def trainings(self, algorithms: Sequence[str], **changes: Any) -> list[Config]:
+        return [self.training(algorithm, seed, **changes) for algorithm in algorithms for seed in self.seeds]
+
+    def result(self, config: Config) -> Result:
+        """Of a training that is done."""
+        path = str(self.store.path(config))
+        if path not in self._results:
+            found = self.store.finished(config)
+            assert found is not None, f"{path} was not trained"
+            self._results[path] = found
+        return self._results[path]
+
+    def rounds(self, config: Config) -> list[dict[str, Any]]:
+        """The ledger's rounds of a training that is done."""
+        return RunFolder(self.store.path(config)).rounds()
+
+    def leave_one_out(self) -> list[Config]:
+        """FedCE with everybody and without each site, with every seed."""
+        return [
+            self.training("fedce", seed, leave_out=left)
+            for seed in self.seeds
+            for left in ((), *((s,) for s in self.names))
+        ]
+
+
+class Study(Protocol):
+    """A module under studies/."""
+
+    TITLE: str
+
+    def trainings(self, context: Context) -> list[Config]: ...
+
+    def evaluate(self, context: Context) -> Outcome: ...
+
+
+def title_of(algorithm: str) -> str:
+    return TITLES.get(algorithm, algorithm)
+
+
+def best(values: Mapping[str, float | None], lowest: bool = False) -> str:
+    """The name with the largest (smallest) value, of those that have one."""
+    known = {name: value for name, value in values.items() if value is not None}
+    return (min if lowest else max)(known, key=lambda name: known[name])

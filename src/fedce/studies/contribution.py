@@ -1,0 +1,168 @@
+"""Table 3: contributions against leave-one-out, and the appendix's two tables of what each site is worth."""
+
+import numpy as np
+
+from fedce import compare as comparing
+from fedce import value as valuing
+from fedce.config import Config
+from fedce.studies import paper
+from fedce.studies.base import Cell, Context, Outcome, Table, best, title_of
+from fedce.valuation.agreement import agreement, bootstrap_agreement
+
+TITLE = "Contributions against the truth (the paper's Table 3)"
+
+
+def trainings(context: Context) -> list[Config]:
+    return [*context.trainings(_estimators(context)), *context.leave_one_out()]
+
+
+def _estimators(context: Context) -> list[str]:
+    return [name for name in context.methods if name != "standalone"]
+
+
+def truth_of(context: Context) -> valuing.Truth:
+    return valuing.truth_over_seeds(
+        context.config, "loo", "fedce", context.seeds, context.store, 0, lambda progress: None
+    )
+
+
+def evaluate(context: Context) -> Outcome:
+    truth = truth_of(context)
+    rows = comparing.compare(context.config, _estimators(context), context.seeds, context.store, truth=truth.shares)
+    tables = [_agreement(context, rows, truth), _worth(context, truth), _shares(context, rows, truth)]
+    return Outcome("contribution", TITLE, _findings(context, rows, truth), tables)
+
+
+def _agreement(context: Context, rows: list[comparing.Row], truth: valuing.Truth) -> Table:
+    printed = paper.AGREEMENT.get(context.data, {})
+    header = ["method", "Pearson, %", "95 % interval", "p", "Spearman, %", "Euclid", "cosine", "order over seeds (tau)"]
+    header += ["paper's Pearson", "paper's Euclid", "paper's cosine"] if printed else []
+    return Table(
+        "agreement",
+        f"Contributions (mean of {len(context.seeds)} seeds) against leave-one-out shares. The interval is of a "
+        "bootstrap over sites and seeds.",
+        header,
+        [
+            [
+                title_of(row.algorithm),
+                _percent(row.truth_pearson),
+                _interval(context, row.algorithm, truth),
+                row.truth_pearson_p,
+                _percent(row.truth_spearman),
+                row.truth_euclid,
+                row.truth_cosine,
+                row.rank_tau,
+                *(printed.get(row.algorithm, (None,) * 3) if printed else ()),
+            ]
+            for row in rows
+        ],
+    )
+
+
+def _interval(context: Context, algorithm: str, truth: valuing.Truth) -> str:
+    estimates = [
+        [context.result(context.training(algorithm, seed)).contributions[site] for site in context.names]
+        for seed in context.seeds
+    ]
+    shares = [truth.shares[site] for site in context.names]
+    found = bootstrap_agreement(estimates, shares, np.random.default_rng(0)).pearson
+    return "-" if found is None else f"{100 * found.low:.0f} to {100 * found.high:.0f}"
+
+
+def _percent(value: float | None) -> float | None:
+    return None if value is None else 100 * value
+
+
+def _worth(context: Context, truth: valuing.Truth) -> Table:
+    """The appendix's tables: Dice without each site, the drop, its share, and the share of training images."""
+    images = {site.name: len(site.split.train) for site in context.sites}
+    total = sum(images.values())
+    printed = paper.LEAVE_ONE_OUT.get(context.data)
+    whole, *without = _mean_dice(context)
+    header = ["site", "Dice without it", "drop", *(f"drop, seed {seed}" for seed in context.seeds), "share, %"]
+    header += ["training images", "their share, %", *(["paper's share, %"] if printed else [])]
+    return Table(
+        "leave-one-out",
+        f"Mean test Dice over all sites when FedCE trains without one; with everybody {100 * whole:.2f} %. "
+        "Shares of the drops; a negative drop counts as 0.",
+        header,
+        [
+            [
+                site,
+                100 * dice,
+                100 * truth.values[site],
+                *(100 * values[site] for values in truth.by_seed.values()),
+                100 * truth.shares[site],
+                str(images[site]),
+                100 * images[site] / total,
+                *([printed[i]] if printed else []),
+            ]
+            for i, (site, dice) in enumerate(zip(context.names, without, strict=True))
+        ],
+    )
+
+
+def _mean_dice(context: Context) -> list[float]:
+    """Mean over seeds and sites, with everybody and without each."""
+    n = len(context.names) + 1
+    utilities = np.array([valuing.utility(context.result(config)) for config in context.leave_one_out()])
+    return [float(mean) for mean in utilities.reshape(len(context.seeds), n).mean(axis=0)]
+
+
+def _shares(context: Context, rows: list[comparing.Row], truth: valuing.Truth) -> Table:
+    cells: list[list[Cell]] = [
+        [title_of(row.algorithm), *(100 * row.contributions[site] for site in context.names)] for row in rows
+    ]
+    cells.append(["leave-one-out", *(100 * truth.shares[site] for site in context.names)])
+    return Table(
+        "shares",
+        "Contributions by method, % (mean over seeds), and the truth.",
+        ["method", *context.names],
+        cells,
+        digits=1,
+    )
+
+
+def _findings(context: Context, rows: list[comparing.Row], truth: valuing.Truth) -> list[str]:
+    first = best({row.algorithm: row.truth_pearson for row in rows})
+    ours = next(row for row in rows if row.algorithm == "fedce")
+    findings = [
+        f"{title_of(first)} agrees best with leave-one-out; FedCE (Multi.) reaches a Pearson correlation of "
+        f"{_said(ours.truth_pearson)}."
+    ]
+    if truth.reliability is not None:
+        findings.append(
+            f"Leave-one-out itself is noisy: two seeds' values correlate by {truth.reliability.between_seeds:.2f}, so "
+            f"even a perfect estimate would be expected to reach no more than {truth.reliability.ceiling:.2f} against "
+            "the mean."
+        )
+    if negative := [site for site, value in truth.values.items() if value < 0]:
+        findings.append(
+            f"Without {' or '.join(negative)} the mean Dice rises: by leave-one-out such a site is worth nothing."
+        )
+    own = _own_drops(context)
+    shares = [ours.contributions[site] for site in context.names]
+    with_own = agreement(shares, [own[site] for site in context.names]).pearson
+    findings.append(
+        f"Against the drop on the left-out site's own test images alone, which is what the data term of FedCE "
+        f"measures, the correlation is {_said(with_own)}."
+    )
+    return findings
+
+
+def _said(correlation: float | None) -> str:
+    return "undefined" if correlation is None else f"{correlation:.2f}"
+
+
+def _own_drops(context: Context) -> dict[str, float]:
+    """How much a site's own Dice falls without it, mean over seeds."""
+    drops = {}
+    for site in context.names:
+        pairs = [
+            (context.training("fedce", seed), context.training("fedce", seed, leave_out=(site,)))
+            for seed in context.seeds
+        ]
+        drops[site] = float(
+            np.mean([context.result(full).dice[site] - context.result(left).dice[site] for full, left in pairs])
+        )
+    return drops

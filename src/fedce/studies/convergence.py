@@ -1,0 +1,66 @@
+"""How fast each method learns: mean validation Dice by round."""
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.signal import savgol_filter
+
+from fedce.config import Config
+from fedce.studies.base import Cell, Context, Outcome, Picture, Table, best, title_of
+
+TITLE = "Convergence"
+ORDER = 3
+"""Of the polynomial that Savitzky and Golay's filter fits."""
+
+
+def trainings(context: Context) -> list[Config]:
+    return context.trainings(_federated(context))
+
+
+def _federated(context: Context) -> list[str]:
+    return [name for name in context.methods if name != "standalone"]
+
+
+def evaluate(context: Context) -> Outcome:
+    from fedce.report import plots
+
+    curves = {name: _curve(context, name) for name in _federated(context)}
+    smooth = {name: smoothed(curve) for name, curve in curves.items()}
+    n_rounds = len(next(iter(curves.values())))
+    rows: list[list[Cell]] = [[str(i + 1), *(float(curve[i]) for curve in curves.values())] for i in range(n_rounds)]
+    picture = Picture(
+        "convergence",
+        f"Mean validation Dice of the common model at the start of each round, mean of {len(context.seeds)} seeds: "
+        "smoothed (Savitzky-Golay), with the raw curve behind it.",
+        plots.curves(
+            {title_of(name): (curves[name].tolist(), smooth[name].tolist()) for name in curves}, "validation Dice"
+        ).encode(),
+        data=Table("convergence", "Raw curves.", ["round", *curves], rows, digits=4),
+    )
+    ends = {name: float(curve[-1]) for name, curve in smooth.items()}
+    target = 0.9 * max(ends.values())
+    reached = {name: next((i + 1 for i, v in enumerate(curve) if v >= target), None) for name, curve in smooth.items()}
+    table = Table(
+        "rounds-to-target",
+        f"Rounds until the smoothed curve reaches 90 % of the highest end ({target:.3f}), and where it ends.",
+        ["method", "rounds", "ends at"],
+        [[title_of(name), "never" if reached[name] is None else str(reached[name]), ends[name]] for name in curves],
+        digits=3,
+    )
+    quick = {name: None if value is None else float(value) for name, value in reached.items()}
+    findings = [f"{title_of(best(ends))} ends highest; {title_of(best(quick, lowest=True))} gets near it first."]
+    return Outcome("convergence", TITLE, findings, [table], [picture])
+
+
+def _curve(context: Context, algorithm: str) -> NDArray[np.float64]:
+    runs = [context.rounds(context.training(algorithm, seed)) for seed in context.seeds]
+    mean: NDArray[np.float64] = np.mean([[entry["mean_score"] for entry in rounds] for rounds in runs], axis=0)
+    return mean
+
+
+def smoothed(curve: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Over a seventh of the rounds, at least; a curve shorter than the filter stays as it is."""
+    window = max(ORDER + 2, len(curve) // 7) | 1
+    if window > len(curve):
+        return curve
+    result: NDArray[np.float64] = savgol_filter(curve, window, ORDER)
+    return result

@@ -1,0 +1,104 @@
+"""Table 1: what each method does for each site, and the appendix's deviations over seeds."""
+
+from statistics import fmean
+
+from fedce import compare as comparing
+from fedce.compare import Row
+from fedce.config import Config
+from fedce.fairness import sample_std
+from fedce.studies import paper
+from fedce.studies.base import Context, Outcome, Table, best, title_of
+
+TITLE = "Performance (the paper's Table 1)"
+
+
+def trainings(context: Context) -> list[Config]:
+    return context.trainings(context.methods)
+
+
+def rows_of(context: Context) -> list[Row]:
+    return comparing.compare(context.config, context.methods, context.seeds, context.store)
+
+
+def evaluate(context: Context) -> Outcome:
+    rows = rows_of(context)
+    tables = [_dice(context, rows)]
+    if len(rows[0].dice_by_class) > 1:
+        tables.append(_by_class(rows))
+    if context.data in paper.DICE:
+        tables.append(_beside_the_paper(context, rows))
+    return Outcome("performance", TITLE, _findings(context, rows), tables)
+
+
+def _dice(context: Context, rows: list[Row]) -> Table:
+    return Table(
+        "dice",
+        f"Test Dice, %: mean and standard deviation over {len(context.seeds)} seeds; Std. is over the sites' means.",
+        ["method", *context.names, "Avg.", "Std.", "worst"],
+        [
+            [
+                title_of(row.algorithm),
+                *(f"{100 * row.dice[site]:.2f} ± {100 * row.dice_std[site]:.2f}" for site in context.names),
+                100 * row.mean,
+                100 * row.std_over_sites,
+                100 * row.worst,
+            ]
+            for row in rows
+        ],
+    )
+
+
+def _by_class(rows: list[Row]) -> Table:
+    classes = list(rows[0].dice_by_class)
+    return Table(
+        "dice-by-class",
+        "Test Dice by class, %: mean over sites and seeds.",
+        ["method", *classes],
+        [[title_of(row.algorithm), *(100 * row.dice_by_class[name] for name in classes)] for row in rows],
+    )
+
+
+def _beside_the_paper(context: Context, rows: list[Row]) -> Table:
+    printed = paper.DICE[context.data]
+    return Table(
+        "dice-beside-the-paper",
+        f"Average and deviation over sites beside the paper's ({paper.SETTINGS}).",
+        ["method", "Avg.", "paper's", "Std.", "paper's", "site 5", "paper's"],
+        [
+            [
+                title_of(row.algorithm),
+                100 * row.mean,
+                fmean(printed[row.algorithm]) if row.algorithm in printed else None,
+                100 * row.std_over_sites,
+                sample_std(printed[row.algorithm]) if row.algorithm in printed else None,
+                100 * row.dice["site5"],
+                printed[row.algorithm][4] if row.algorithm in printed else None,
+            ]
+            for row in rows
+        ],
+    )
+
+
+def _findings(context: Context, rows: list[Row]) -> list[str]:
+    federated = [row for row in rows if row.algorithm != "standalone"]
+    highest = best({row.algorithm: row.mean for row in federated})
+    fairest = best({row.algorithm: row.std_over_sites for row in federated}, lowest=True)
+    safest = best({row.algorithm: row.worst for row in federated})
+    by_name = {row.algorithm: row for row in rows}
+    findings = [
+        f"Of the federated methods {title_of(highest)} has the highest average "
+        f"({100 * by_name[highest].mean:.1f} %), {title_of(fairest)} the smallest deviation over sites "
+        f"({100 * by_name[fairest].std_over_sites:.1f}), and {title_of(safest)} serves its worst site best "
+        f"({100 * by_name[safest].worst:.1f} %)."
+    ]
+    if context.data in paper.DICE:
+        findings.append(
+            "In the paper FedCE (Multi.) has the highest average and the smallest deviation on both tasks: "
+            + ("so here." if highest == fairest == "fedce" else "not in both respects here.")
+        )
+    if "standalone" in by_name:
+        alone = by_name["standalone"]
+        behind = [title_of(row.algorithm) for row in federated if row.mean < alone.mean]
+        what = f"{', '.join(behind)} stay below it" if behind else "all federated methods are above it"
+        findings.append(f"Training alone reaches {100 * alone.mean:.1f} % on average; {what}.")
+    return findings

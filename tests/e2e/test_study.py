@@ -1,0 +1,127 @@
+"""fedce study: every table and figure from trainings that are shared, kept and resumable."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedce.studies import NAMES
+from fedce.studies.convergence import smoothed
+from fedce.studies.free_rider import rounds_shown
+from fedce.studies.shift import renormalised
+from support import write_site
+
+SITES = ("east", "north", "south")
+SMALL = ("--set", "model.channels=[4,8]", "--rounds", 5, "--seeds", "0,1", "--methods", "standalone,fedavg,fedce")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    root = tmp_path_factory.mktemp("data")
+    for i, site in enumerate(SITES):
+        write_site(root, site, n=12 + 4 * i)
+    return root
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory, data: Path, fedce) -> Path:
+    folder = tmp_path_factory.mktemp("study")
+    run = fedce("study", "all", "--data", data, *SMALL, "--store", folder / "store", "--out", folder / "out")
+    assert run.exit_code == 0, run.output
+    return folder
+
+
+def outcomes(folder: Path) -> dict[str, dict]:
+    content = json.loads((folder / "out" / "study.json").read_text())
+    return {outcome["study"]: outcome for outcome in content["outcomes"]}
+
+
+def test_all_studies_are_there(everything: Path):
+    found = outcomes(everything)
+    assert list(found) == list(NAMES)
+    assert all(outcome["findings"] for outcome in found.values())
+    page = (everything / "out" / "study.md").read_text()
+    for path in (everything / "out").glob("*.svg"):
+        assert path.name in page
+    assert page.startswith("```\nfedce ")
+
+
+def test_each_thing_is_trained_once(everything: Path):
+    """Methods 3 x 2, leave-one-out and ablation 3 x 2 more each, 3 free riders and an honest run with the detector."""
+    assert len(list((everything / "store").iterdir())) == 6 + 6 + 6 + 4
+
+
+def test_a_second_call_trains_nothing(everything: Path, data: Path, fedce):
+    before = (everything / "out" / "study.json").read_text()
+    run = fedce("study", "all", "--data", data, *SMALL, "--store", everything / "store", "--out", everything / "out")
+    assert "22 trainings, 22 of them kept" in run.stderr
+    tables = json.loads((everything / "out" / "study.json").read_text())["outcomes"]
+    assert tables == json.loads(before)["outcomes"]
+
+
+def test_tables_follow_from_the_runs(everything: Path):
+    """The averages of the table against the runs' own results, read here without any of the study's code."""
+    header, *rows = csv.reader((everything / "out" / "performance-dice.csv").read_text().splitlines())
+    assert header == ["method", *SITES, "Avg.", "Std.", "worst"]
+    runs = [json.loads(path.read_text()) for path in (everything / "store").glob("*-fedavg-*/results.json")]
+    assert len(runs) == 2
+    by_site = {site: np.mean([100 * run["dice"][site] for run in runs]) for site in SITES}
+    fedavg = next(row for row in rows if row[0] == "FedAvg")
+    assert float(fedavg[4]) == pytest.approx(np.mean(list(by_site.values())), abs=0.005)
+    assert float(fedavg[5]) == pytest.approx(np.std(list(by_site.values()), ddof=1), abs=0.005)
+    assert fedavg[1].startswith(f"{by_site['east']:.2f} ± ")
+
+
+def test_leave_one_out_shares_sum_to_one_hundred(everything: Path):
+    table = outcomes(everything)["contribution"]["tables"]["leave-one-out"]
+    column = table["header"].index("share, %")
+    assert sum(row[column] for row in table["rows"]) == pytest.approx(100)
+
+
+def test_free_riders_are_planted_one_by_one(everything: Path):
+    table = outcomes(everything)["free-rider"]["tables"]["alarms"]
+    assert [row[0] for row in table["rows"]] == list(SITES)
+    heat = outcomes(everything)["free-rider"]["tables"]["heat"]
+    assert len(heat["rows"]) == 5 * len(SITES)
+
+
+def test_one_study_alone(tmp_path: Path, data: Path, everything: Path, fedce):
+    run = fedce("study", "shift", "--data", data, *SMALL, "--store", everything / "store", "--out", tmp_path, "--json")
+    assert run.exit_code == 0, run.output
+    assert [outcome["study"] for outcome in json.loads(run.stdout)["outcomes"]] == ["shift"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (("convergense",), "unknown study 'convergense', did you mean 'convergence'?"),
+        (("shift", "--seeds", "a"), "--seeds: expected whole numbers"),
+        (("shift", "--methods", "fedvag"), "fedavg"),
+    ],
+)
+def test_bad_input_is_one_line(tmp_path: Path, fedce, arguments, line):
+    run = fedce("study", *arguments, "--store", tmp_path / "store", "--out", tmp_path / "out")
+    assert run.exit_code == 2
+    assert line in run.stderr.splitlines()[-1]
+    assert not (tmp_path / "out").exists()
+
+
+def test_smoothing_keeps_a_cubic_and_short_curves():
+    cubic = np.linspace(-1, 1, 60) ** 3
+    assert np.allclose(smoothed(cubic), cubic)
+    assert smoothed(np.array([0.1, 0.5])).tolist() == [0.1, 0.5]
+    noisy = cubic + np.random.default_rng(0).normal(0, 0.1, 60)
+    assert np.abs(smoothed(noisy) - cubic).mean() < np.abs(noisy - cubic).mean()
+
+
+def test_six_rounds_are_shown():
+    assert rounds_shown(200) == [1, 10, 25, 50, 100, 200]
+    assert len(rounds_shown(60)) == 6
+    assert rounds_shown(60)[-1] == 60
+    assert rounds_shown(3) == [1, 2, 3]
+
+
+def test_shares_of_those_who_stay():
+    assert renormalised({"a": 0.5, "b": 0.3, "c": 0.2}, "a") == pytest.approx({"b": 0.6, "c": 0.4})
