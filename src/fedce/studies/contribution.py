@@ -132,14 +132,14 @@ def _findings(context: Context, rows: list[comparing.Row], truth: valuing.Truth)
     ]
     if truth.reliability is not None:
         findings.append(
-            f"Leave-one-out itself is noisy: two seeds' values correlate by {truth.reliability.between_seeds:.2f}, so "
-            f"even a perfect estimate would be expected to reach no more than {truth.reliability.ceiling:.2f} against "
-            "the mean."
+            f"Two seeds' leave-one-out values correlate by {truth.reliability.between_seeds:.2f}, so even a perfect "
+            f"estimate would be expected to reach no more than {truth.reliability.ceiling:.2f} against their mean."
         )
     if negative := [site for site, value in truth.values.items() if value < 0]:
         findings.append(
             f"Without {' or '.join(negative)} the mean Dice rises: by leave-one-out such a site is worth nothing."
         )
+    findings += _influence(context, ours, truth)
     own = _own_drops(context)
     shares = [ours.contributions[site] for site in context.names]
     with_own = agreement(shares, [own[site] for site in context.names]).pearson
@@ -148,6 +148,25 @@ def _findings(context: Context, rows: list[comparing.Row], truth: valuing.Truth)
         f"measures, the correlation is {_said(with_own)}."
     )
     return findings
+
+
+def _influence(context: Context, row: comparing.Row, truth: valuing.Truth) -> list[str]:
+    """With few sites a correlation may hang on one of them: the lowest and the highest without one."""
+    without = {}
+    for left in context.names:
+        rest = [site for site in context.names if site != left]
+        if len(rest) > 2:
+            pairs = [(row.contributions[site], truth.shares[site]) for site in rest]
+            without[left] = agreement(*zip(*pairs, strict=True)).pearson
+    if not (known := {site: value for site, value in without.items() if value is not None}):
+        return []
+    low, high = best(known, lowest=True), best(known)
+    n_train = {site.name: len(site.split.train) for site in context.sites}
+    return [
+        f"Over all sites but {low} the correlation is {known[low]:.2f}, over all but {high} {known[high]:.2f}: to {high} "
+        f"FedCE gives {100 * row.contributions[high]:.1f} % and leave-one-out {100 * truth.shares[high]:.1f} %; it has "
+        f"{100 * n_train[high] / sum(n_train.values()):.0f} % of the training images."
+    ]
 
 
 def _said(correlation: float | None) -> str:
