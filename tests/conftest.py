@@ -1,14 +1,24 @@
 """What tests share: one small finished run, and the rule that CI skips nothing."""
 
 import json
+import locale
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from fedce.cli import main
+
+
+@pytest.fixture(autouse=True)
+def _same_locale() -> Iterator[None]:
+    """SimpleITK's DICOM writer, which only tests use, leaves the process in the C locale."""
+    before = locale.setlocale(locale.LC_ALL)
+    yield
+    locale.setlocale(locale.LC_ALL, before)
 
 
 @pytest.fixture(scope="session")

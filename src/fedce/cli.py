@@ -319,6 +319,33 @@ def compare(
 
 
 @main.command()
+@click.argument("run_folder", metavar="RUN", type=click.Path(path_type=Path))
+@click.option("--budget", required=True, metavar="AMOUNT", help="What is to be shared, such as 100000 or 2500.50.")
+@click.option("--floor", default="0%", metavar="SHARE", help="The least that any site gets, such as 2%.")
+@click.option("--cap", default="100%", metavar="SHARE", help="The most that any site gets, such as 40%.")
+@click.option("--rule", default="contribution", metavar="RULE", help="contribution (default), samples, equal, mix.")
+@click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="The page; default RUN/allocation.html.")
+@click.option("--json", "as_json", is_flag=True, help="Print the amounts as JSON, and nothing else.")
+@one_line_errors
+def allocate(run_folder: Path, budget: str, floor: str, cap: str, rule: str, out: Path | None, as_json: bool) -> None:
+    """Share a budget by a run's contributions, exactly to the cent, with other rules beside."""
+    from fedce import allocation
+    from fedce.display import allocation_table
+    from fedce.record import RunFolder
+    from fedce.report.allocation import write_allocation
+
+    allocation.check_rule(rule)
+    run = RunFolder.open(run_folder)
+    payouts = allocation.allocate(run.results, budget, floor, cap)
+    page = write_allocation(run, payouts, rule, budget, floor, cap, out)
+    if as_json:
+        click.echo(json.dumps({name: asdict(payout) for name, payout in payouts.items()}, indent=2, default=str))
+        return
+    allocation_table(payouts, rule)
+    click.echo(page)
+
+
+@main.command()
 @click.argument("name", metavar="STUDY")
 @click.argument("config_file", metavar="[CONFIG.toml]", required=False, type=click.Path(path_type=Path))
 @click.option("--data", metavar="NAME|DIR", help="As in fedce run.")

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from pathlib import Path
 from statistics import median
 from time import monotonic
@@ -14,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
+    from fedce.allocation import Payout
     from fedce.compare import Row
     from fedce.config import Config
     from fedce.data import Sites
@@ -259,6 +261,25 @@ def truth_table(truth: "Truth") -> Table:
         cells = [f"{100 * values[site]:+.2f}" for values in truth.by_seed.values()]
         table.add_row(Text(site), *cells, f"{100 * worth:+.2f}", f"{100 * truth.shares[site]:.1f} %")
     return table
+
+
+def allocation_table(payouts: "Mapping[str, Payout]", rule: str) -> None:
+    """The chosen rule with intervals, and what each other rule would change."""
+    chosen = payouts[rule]
+    table = Table(title=f"amounts by {rule}, and what other rules would change", title_justify="left")
+    table.add_column("site")
+    table.add_column("share", justify="right")
+    table.add_column("amount", justify="right")
+    table.add_column("95 % interval", justify="right")
+    others = [name for name in payouts if name != rule]
+    for name in others:
+        table.add_column(f"by {name}", justify="right")
+    for site, amount in chosen.amounts.items():
+        interval = f"{chosen.low[site]:,} to {chosen.high[site]:,}" if chosen.low and chosen.high else "-"
+        changes = [f"{payouts[name].amounts[site] - amount:+,}" for name in others]
+        table.add_row(Text(site), f"{100 * chosen.shares[site]:.1f} %", f"{amount:,}", interval, *changes)
+    table.add_row("sum", "", f"{sum(chosen.amounts.values(), Decimal(0)):,}", "", *([""] * len(others)), style="bold")
+    Console(highlight=False).print(table)
 
 
 def study_tables(outcomes: "Sequence[Outcome]") -> list[RenderableType]:

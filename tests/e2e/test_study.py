@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from fedce.studies import NAMES
 from fedce.studies.convergence import smoothed
 from fedce.studies.free_rider import rounds_shown
 from fedce.studies.shift import renormalised
-from support import write_site
+from support import open_page, write_site
 
 SITES = ("east", "north", "south")
 SMALL = ("--set", "model.channels=[4,8]", "--rounds", 5, "--seeds", "0,1", "--methods", "standalone,fedavg,fedce")
@@ -45,7 +46,18 @@ def test_all_studies_are_there(everything: Path):
     page = (everything / "out" / "study.md").read_text()
     for path in (everything / "out").glob("*.svg"):
         assert path.name in page
-    assert page.startswith("```\nfedce ")
+    assert page.startswith("```\nfedce")
+
+
+def test_the_page_opens_in_a_browser(everything: Path, tmp_path: Path, chromium: str):
+    page = everything / "out" / "report.html"
+    shown, picture = open_page(chromium, page, tmp_path)
+    assert "CONSOLE" not in shown.stderr
+    assert shown.stdout.count("<svg") == 4
+    assert shown.stdout.count("<figcaption") == 5
+    assert picture.stat().st_size > 50_000
+    for name in re.findall(r'href="([^"#]+\.csv)"', shown.stdout):
+        assert (everything / "out" / name).exists()
 
 
 def test_each_thing_is_trained_once(everything: Path):

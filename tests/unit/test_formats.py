@@ -497,6 +497,15 @@ def test_hard_names(tmp_path: Path):
     assert "x" * 240 in names
 
 
+def test_names_that_are_no_text_are_told(tmp_path: Path):
+    write_pairs(tmp_path, "images/{}.png", "masks/{}.png")
+    for part in ("images", "masks"):
+        folder = os.fsencode(tmp_path / "north" / part)
+        os.rename(folder + b"/case1.png", folder + b"/x\xff.png")  # noqa: PTH104 (a name that is not UTF-8)
+    with pytest.raises(DataError, match="can't be printed; rename it"):
+        load_sites(tmp_path)
+
+
 def test_all_bad_files_are_told_at_once(tmp_path: Path, monkeypatch):
     monkeypatch.setenv("FEDCE_CACHE", str(tmp_path / "cache"))
     write_pairs(tmp_path / "data", "images/{}.png", "masks/{}.png")

@@ -3,7 +3,7 @@
 import csv
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -58,7 +58,15 @@ def find_items(config: DataConfig, problems: Problems) -> dict[str, list[Item]]:
         found = {site: _listed(site, path, base or path.parent, config, problems) for site, path in lists.items()}
     else:
         found = {folder.name: _in_folder(folder, config, problems) for folder in _site_folders(root)}
-    return {site: sorted(items, key=lambda item: item.name) for site, items in found.items()}
+    return {site: _named(site, items, problems) for site, items in found.items()}
+
+
+def _named(site: str, items: Sequence[Item], problems: Problems) -> list[Item]:
+    """Names are written to the run folder and to pages, as UTF-8."""
+    for item in items:
+        if not item.name.isprintable():
+            problems.add(f"site {site!r}: the file name {item.name!r} can't be printed; rename it")
+    return sorted((item for item in items if item.name.isprintable()), key=lambda item: item.name)
 
 
 def _site_folders(root: Path) -> list[Path]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any, cast
 
 from fedce.config import Config
@@ -50,7 +51,8 @@ def about(context: Context, command: str) -> dict[str, Any]:
     )
     if context.data in paper.DICE:
         size += f" The paper: {paper.SETTINGS}."
-    return {"command": command, "size": size, "seeds": list(context.seeds), "versions": versions()}
+    name = Path(context.data).name
+    return {"command": command, "data": name, "size": size, "seeds": list(context.seeds), "versions": versions()}
 
 
 def conduct(

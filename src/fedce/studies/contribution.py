@@ -39,8 +39,8 @@ def _agreement(context: Context, rows: list[comparing.Row], truth: valuing.Truth
     header += ["paper's Pearson", "paper's Euclid", "paper's cosine"] if printed else []
     return Table(
         "agreement",
-        f"Contributions (mean of {len(context.seeds)} seeds) against leave-one-out shares. The interval is of a "
-        "bootstrap over sites and seeds.",
+        "Contributions (mean over seeds) against leave-one-out shares. The interval is of a bootstrap over sites and "
+        "seeds.",
         header,
         [
             [
@@ -163,9 +163,9 @@ def _influence(context: Context, row: comparing.Row, truth: valuing.Truth) -> li
     low, high = best(known, lowest=True), best(known)
     n_train = {site.name: len(site.split.train) for site in context.sites}
     return [
-        f"Over all sites but {low} the correlation is {known[low]:.2f}, over all but {high} {known[high]:.2f}: to {high} "
-        f"FedCE gives {100 * row.contributions[high]:.1f} % and leave-one-out {100 * truth.shares[high]:.1f} %; it has "
-        f"{100 * n_train[high] / sum(n_train.values()):.0f} % of the training images."
+        f"Over all sites but {low} the correlation is {known[low]:.2f}, over all but {high} {known[high]:.2f}: to "
+        f"{high} FedCE gives {100 * row.contributions[high]:.1f} % and leave-one-out {100 * truth.shares[high]:.1f} %; "
+        f"it has {100 * n_train[high] / sum(n_train.values()):.0f} % of the training images."
     ]
 
 

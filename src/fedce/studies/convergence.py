@@ -29,7 +29,7 @@ def evaluate(context: Context) -> Outcome:
     rows: list[list[Cell]] = [[str(i + 1), *(float(curve[i]) for curve in curves.values())] for i in range(n_rounds)]
     picture = Picture(
         "convergence",
-        f"Mean validation Dice of the common model at the start of each round, mean of {len(context.seeds)} seeds: "
+        "Mean validation Dice of the common model at the start of each round, mean over seeds: "
         "smoothed (Savitzky-Golay), with the raw curve behind it.",
         plots.curves(
             {title_of(name): (curves[name].tolist(), smooth[name].tolist()) for name in curves}, "validation Dice"

@@ -7,7 +7,7 @@ from fedce.compare import Row
 from fedce.config import Config
 from fedce.fairness import sample_std
 from fedce.studies import paper
-from fedce.studies.base import Context, Outcome, Table, best, title_of
+from fedce.studies.base import Cell, Context, Outcome, Table, best, title_of
 
 TITLE = "Performance (the paper's Table 1)"
 
@@ -33,12 +33,12 @@ def evaluate(context: Context) -> Outcome:
 def _dice(context: Context, rows: list[Row]) -> Table:
     return Table(
         "dice",
-        f"Test Dice, %: mean and standard deviation over {len(context.seeds)} seeds; Std. is over the sites' means.",
+        f"Test Dice, %{_of_seeds(context)}; Std. is over the sites.",
         ["method", *context.names, "Avg.", "Std.", "worst"],
         [
             [
                 title_of(row.algorithm),
-                *(f"{100 * row.dice[site]:.2f} ± {100 * row.dice_std[site]:.2f}" for site in context.names),
+                *(_over_seeds(context, row, site) for site in context.names),
                 100 * row.mean,
                 100 * row.std_over_sites,
                 100 * row.worst,
@@ -46,6 +46,16 @@ def _dice(context: Context, rows: list[Row]) -> Table:
             for row in rows
         ],
     )
+
+
+def _of_seeds(context: Context) -> str:
+    n = len(context.seeds)
+    return f": mean and standard deviation over {n} seeds" if n > 1 else f" (seed {context.seeds[0]})"
+
+
+def _over_seeds(context: Context, row: Row, site: str) -> Cell:
+    mean, deviation = 100 * row.dice[site], 100 * row.dice_std[site]
+    return f"{mean:.2f} ± {deviation:.2f}" if len(context.seeds) > 1 else mean
 
 
 def _by_class(rows: list[Row]) -> Table:

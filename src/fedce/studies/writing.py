@@ -1,17 +1,19 @@
-"""Outcomes as files: a Markdown page, a CSV of every table and figure, the pictures, and all of it as JSON."""
+"""Outcomes as files: an HTML and a Markdown page, a CSV of every table and figure, the pictures, and JSON."""
 
 import csv
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 from fedce.files import write_bytes, write_json
+from fedce.report.pages import page
 from fedce.studies.base import Outcome, Picture, Table
 
 
 def write(folder: Path, outcomes: Sequence[Outcome], about: Mapping[str, Any]) -> Path:
-    """Write everything; returns the Markdown page."""
+    """Write everything; returns the HTML page."""
     for outcome in outcomes:
         for table in outcome.tables:
             write_bytes(folder / csv_name(outcome, table), to_csv(table).encode())
@@ -20,9 +22,38 @@ def write(folder: Path, outcomes: Sequence[Outcome], about: Mapping[str, Any]) -
             if picture.data is not None:
                 write_bytes(folder / csv_name(outcome, picture.data), to_csv(picture.data).encode())
     write_json(folder / "study.json", {**about, "outcomes": [_as_json(outcome) for outcome in outcomes]})
-    page = folder / "study.md"
-    write_bytes(page, to_markdown(outcomes, about).encode())
-    return page
+    write_bytes(folder / "study.md", to_markdown(outcomes, about).encode())
+    report = folder / "report.html"
+    write_bytes(report, to_page(outcomes, about))
+    return report
+
+
+def to_page(outcomes: Sequence[Outcome], about: Mapping[str, Any]) -> bytes:
+    """One HTML file; the links to CSV files work while it lies beside them."""
+    shown = [
+        {
+            "study": outcome.study,
+            "title": outcome.title,
+            "findings": outcome.findings,
+            "tables": [
+                {"title": t.title, "header": t.header, "cells": t.cells, "file": csv_name(outcome, t)}
+                for t in outcome.tables
+            ],
+            "pictures": [_shown(outcome, picture) for picture in outcome.pictures],
+        }
+        for outcome in outcomes
+    ]
+    heading = f"{outcomes[0].title if len(outcomes) == 1 else 'All studies'} on {about['data']}"
+    return page("study.html.j2", **{**about, "heading": heading, "outcomes": shown})
+
+
+def _shown(outcome: Outcome, picture: Picture) -> dict[str, Any]:
+    return {
+        "caption": picture.caption,
+        "svg": picture.content.decode() if picture.ending == "svg" else None,
+        "png": b64encode(picture.content).decode() if picture.ending == "png" else None,
+        "file": csv_name(outcome, picture.data) if picture.data is not None else None,
+    }
 
 
 def csv_name(outcome: Outcome, table: Table) -> str:

@@ -1,0 +1,99 @@
+"""Money: to the cent, within the bounds, and fair in the plain sense."""
+
+from decimal import Decimal
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedce.allocation import allocate, bounded, fraction, in_cents, money
+from fedce.errors import ConfigError
+
+RAW = st.lists(st.floats(0.0, 1.0), min_size=2, max_size=12).filter(lambda values: sum(values) > 1e-3)
+
+
+def shares_of(values: list[float]) -> dict[str, float]:
+    return {f"s{i:02d}": value / sum(values) for i, value in enumerate(values)}
+
+
+@given(RAW, st.integers(1, 10**12))
+def test_amounts_sum_to_the_budget_exactly(values: list[float], cents: int):
+    total = Decimal(cents) / 100
+    amounts = in_cents(shares_of(values), total)
+    assert sum(amounts.values()) == total
+    assert all(amount >= 0 for amount in amounts.values())
+
+
+@given(RAW, st.floats(0, 0.08), st.floats(0.6, 1.0))
+def test_floor_and_cap_hold_and_nothing_is_lost(values: list[float], floor: float, cap: float):
+    result = bounded(shares_of(values), floor, cap)
+    assert sum(result.values()) == pytest.approx(1)
+    assert min(result.values()) >= floor - 1e-9
+    assert max(result.values()) <= cap + 1e-9
+
+
+@given(RAW, st.floats(0, 0.08), st.floats(0.6, 1.0))
+def test_who_contributed_more_never_gets_less(values: list[float], floor: float, cap: float):
+    shares = shares_of(values)
+    result = bounded(shares, floor, cap)
+    amounts = in_cents(result, Decimal(100_000))
+    order = sorted(shares, key=lambda site: shares[site])
+    for lower, higher in pairwise(order):
+        assert result[lower] <= result[higher] + 1e-9
+        assert amounts[lower] <= amounts[higher] + Decimal("0.01")
+
+
+@given(RAW)
+def test_without_bounds_shares_stay(values: list[float]):
+    shares = shares_of(values)
+    assert bounded(shares, 0.0, 1.0) == pytest.approx(shares)
+
+
+RESULTS = {
+    "contributions": {"a": 0.5, "b": 0.3, "c": 0.2},
+    "train_images": {"a": 10, "b": 10, "c": 80},
+    "intervals": {"low": {"a": 0.4, "b": 0.2, "c": 0.1}, "high": {"a": 0.6, "b": 0.4, "c": 0.3}},
+}
+
+
+def test_rules_against_hand_worked_numbers():
+    payouts = allocate(RESULTS, "1000")
+    assert payouts["contribution"].amounts == {"a": 500, "b": 300, "c": 200}
+    assert payouts["samples"].amounts == {"a": 100, "b": 100, "c": 800}
+    assert payouts["equal"].amounts == {"a": Decimal("333.34"), "b": Decimal("333.33"), "c": Decimal("333.33")}
+    assert payouts["mix"].amounts == {"a": Decimal("416.67"), "b": Decimal("316.67"), "c": Decimal("266.66")}
+    assert payouts["contribution"].low == {"a": 400, "b": 200, "c": 100}
+    assert payouts["equal"].low is None
+
+
+def test_bounds_against_hand_worked_numbers():
+    """A cap of 40 % frees 10 points, which b and c share 3 : 2."""
+    capped = allocate(RESULTS, "1000", cap="40%")["contribution"]
+    assert capped.amounts == {"a": 400, "b": 360, "c": 240}
+    floored = allocate(RESULTS, "1000", floor="25%")["contribution"]
+    assert floored.amounts == {"a": Decimal("468.75"), "b": Decimal("281.25"), "c": 250}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (("-5",), "--budget: expected an amount above 0"),
+        (("1.005",), "--budget: expected an amount above 0 in whole cents"),
+        (("lots",), "--budget: expected an amount"),
+        (("NaN",), "--budget: expected an amount"),
+        (("100", "40%"), "3 sites with at least 40% each are more than everything"),
+        (("100", "0%", "30%"), "3 sites with at most 30% each are less than everything"),
+        (("100", "two"), "--floor: expected a share"),
+        (("100", "-1%"), "--floor: expected a share"),
+    ],
+)
+def test_bad_input_is_one_line(arguments, line):
+    with pytest.raises(ConfigError, match=line):
+        allocate(RESULTS, *arguments)
+
+
+def test_amounts_and_shares_are_read():
+    assert money("100_000") == 100_000
+    assert money("0.01") == Decimal("0.01")
+    assert fraction("--cap", "2%") == fraction("--cap", "0.02")
