@@ -13,6 +13,7 @@ from fedce.params import Entry, Layout, Params
 from fedce.site import memory_arrays, memory_from
 from support import FakeFederation, FakeSite
 
+OWN = "examples.own_algorithm:ValidationGain"
 VARIANTS = {
     **{name: make(name, {}) for name in ALGORITHMS},
     "fedce estimate=site": make("fedce", {"estimate": "site"}),
@@ -22,6 +23,7 @@ VARIANTS = {
     "cgsv rewards": make("cgsv", {"variant": "rewards"}),
     "fedci sampled": make("fedci", {"n_exact": 1}),
     "multi-krum": make("krum", {"n_chosen": 3}),
+    "examples/own_algorithm.py": make(OWN, {}),
 }
 every = pytest.mark.parametrize("algorithm", VARIANTS.values(), ids=VARIANTS.keys())
 
@@ -201,6 +203,7 @@ SPECIAL_CASES = [
     ("afl", {"step": 0}, "uniform", {}),
     ("krum", {"n_chosen": 6}, "uniform", {}),
     ("trimmed-mean", {"n_trimmed": 0}, "uniform", {}),
+    (OWN, {"floor": 1e9}, "uniform", {}),
 ]
 
 
