@@ -1,18 +1,21 @@
 """The examples run as they are, from a copy, with the commands that they name."""
 
 import json
+import re
+import runpy
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
+import nbformat
 import pytest
+from nbclient import NotebookClient
 
 from fedce.config import load
 from fedce.experiment import resolve
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
+NOTEBOOK = EXAMPLES / "from_images_to_report.ipynb"
 
 
 @pytest.fixture
@@ -20,12 +23,6 @@ def root(tmp_path: Path) -> Path:
     """A folder that looks as the repository's root does to an example, and whose runs/ is nobody's."""
     shutil.copytree(EXAMPLES, tmp_path / "examples")
     return tmp_path
-
-
-def python(script: str, root: Path) -> str:
-    return subprocess.run(
-        [sys.executable, "-W", "error", script], cwd=root, capture_output=True, text=True, check=True
-    ).stdout
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.toml")), ids=lambda path: path.name)
@@ -40,11 +37,13 @@ def test_fundus6_is_make_demo():
     assert resolve(load(EXAMPLES / "fundus6.toml")) == resolve(demo)
 
 
-def test_a_network_and_a_loss_of_ones_own(root: Path, fedce):
-    lines = python("examples/custom_network.py", root).splitlines()
+def test_a_network_and_a_loss_of_ones_own(root: Path, fedce, monkeypatch, capsys):
+    monkeypatch.chdir(root)
+    runpy.run_path("examples/custom_network.py", run_name="__main__")
+    lines = capsys.readouterr().out.splitlines()
     assert [line.split(":")[0] for line in lines] == [f"site{i}" for i in range(1, 7)]
     assert load(root / "runs" / "custom-network" / "config.toml") == resolve(load(EXAMPLES / "custom_network.toml"))
-    quick = fedce("run", "examples/custom_network.toml", "--rounds", 1, "--workers", 1, "--out", "runs/toml", cwd=root)
+    quick = fedce("run", "examples/custom_network.toml", "--rounds", 1, "--workers", 1, "--out", "runs/toml")
     assert quick.exit_code == 0, quick.output
 
 
@@ -54,3 +53,31 @@ def test_an_algorithm_of_ones_own(root: Path, fedce):
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout)["algorithm"] == name
     assert (root / "run" / "report.html").exists()
+
+
+def test_the_notebook_is_kept_without_outputs():
+    for cell in nbformat.read(NOTEBOOK, as_version=4).cells:
+        assert not cell.get("outputs"), cell.id
+        assert cell.get("execution_count") is None, cell.id
+        assert not cell.metadata, cell.id
+
+
+def test_the_notebook_leads_from_images_to_a_report(tmp_path: Path):
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    cell_by_id = {cell.id: cell for cell in notebook.cells}
+    # As few as have intervals; nothing else is changed.
+    quick = cell_by_id["imports"].source.replace("ROUNDS = 25", "ROUNDS = 10")
+    assert quick != cell_by_id["imports"].source
+    cell_by_id["imports"].source = quick
+    place = {"metadata": {"path": str(tmp_path)}}
+    NotebookClient(notebook, timeout=600, startup_timeout=300, resources=place).execute()
+    assert "".join(output.text for output in cell_by_id["contributions"].outputs).count(" to ") == 3
+    for name in ("look", "plot"):
+        assert any("image/png" in output.get("data", {}) for output in cell_by_id[name].outputs)
+    report = tmp_path / cell_by_id["where"].outputs[0].text.splitlines()[0]
+    assert report.read_bytes().startswith(b"<!")
+
+
+def test_the_list_of_examples_is_complete():
+    listed = set(re.findall(r"^\| \[([^]]+)\]", (EXAMPLES / "README.md").read_text("utf-8"), re.M))
+    assert listed == {path.name for path in EXAMPLES.iterdir() if path.is_file()} - {"README.md"}
