@@ -44,6 +44,11 @@ _ON_WHITE = {key: "black" for key, value in STYLE.items() if value == INK}
 Rounds = Sequence[Mapping[str, Any]]
 
 
+def sites_of(rounds: Rounds) -> list[str]:
+    """All that took part in any of the rounds."""
+    return sorted({site for entry in rounds for site in entry["sites"]})
+
+
 def contributions(rounds: Rounds) -> str:
     return _svg(_contributions(rounds))
 
@@ -63,7 +68,7 @@ def save_contributions(rounds: Rounds, path: Path) -> Path:
 def _contributions(rounds: Rounds) -> Figure:
     with mpl.rc_context(STYLE):
         figure, axes = _axes("round", "contribution, %")
-        sites = sorted({site for entry in rounds for site in entry["sites"]})
+        sites = sites_of(rounds)
         for i, site in enumerate(sites):
             known = [
                 (entry["round"] + 1, 100 * entry["sites"][site]["share"]) for entry in rounds if site in entry["sites"]
@@ -79,8 +84,7 @@ def progress(rounds: Rounds) -> str:
     """Validation Dice of the common model at each site, and its mean."""
     with mpl.rc_context(STYLE):
         figure, axes = _axes("round", "validation Dice at its start")
-        sites = sorted({site for entry in rounds for site in entry["sites"]})
-        for i, site in enumerate(sites):
+        for i, site in enumerate(sites_of(rounds)):
             known = [(entry["round"] + 1, entry["sites"][site]["score"]) for entry in rounds if site in entry["sites"]]
             axes.plot(*zip(*known, strict=True), label=_label(site), alpha=0.8, **_look(i, len(known)))
         means = [(entry["round"] + 1, entry["mean_score"]) for entry in rounds]
@@ -104,6 +108,18 @@ def dice(results: Mapping[str, Any]) -> str:
         axes.axhline(results["fairness"]["mean"], color=INK, linewidth=0.8, linestyle=":", label="mean")
         axes.set_xticks(range(len(sites)), sites)
         axes.set_ylim(0, 1.05)
+        axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
+    return _svg(figure)
+
+
+def freerider(scores: Mapping[str, Sequence[float | None]]) -> str:
+    """Each site's free-rider score so far, round by round."""
+    with mpl.rc_context(STYLE):
+        figure, axes = _axes("round", "free-rider score")
+        for i, (site, values) in enumerate(scores.items()):
+            known = [(number, value) for number, value in enumerate(values, 1) if value is not None]
+            # A site without any score is still named.
+            axes.plot(*(zip(*known, strict=True) if known else ((), ())), label=_label(site), **_look(i, len(known)))
         axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
     return _svg(figure)
 
