@@ -4,6 +4,7 @@ import json
 import shlex
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict
 from functools import wraps
 from pathlib import Path
@@ -177,6 +178,30 @@ def report(run_folder: Path) -> None:
     from fedce.report import write_report
 
     click.echo(write_report(RunFolder.open(run_folder)))
+
+
+@main.command()
+@click.argument("run_folder", metavar="RUN", type=click.Path(path_type=Path))
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    metavar="N",
+    help="Port on this machine; 0 (default): a free one.",
+)
+@click.option("--no-browser", is_flag=True, help="Print the address and open nothing.")
+@one_line_errors
+def watch(run_folder: Path, port: int, no_browser: bool) -> None:
+    """Show RUN on a local page that updates itself, while it goes on and after; Ctrl-C ends the page, not the run."""
+    from fedce.record import RunFolder
+    from fedce.watch import Watch, WatchServer, open_browser
+
+    # Ctrl-C is how a page is ended, so it is neither an error nor something to go on with.
+    with suppress(KeyboardInterrupt), WatchServer(Watch(RunFolder.open(run_folder)), port) as server:
+        click.echo(f"watching {run_folder} at {server.address} (Ctrl-C ends it)")
+        if not no_browser:
+            open_browser(server.address)
+        server.serve_forever()
 
 
 @main.command()
