@@ -17,7 +17,7 @@ async function update() {
   } catch {
     if (!lost.textContent) {
       const since = new Date().toLocaleTimeString();
-      lost.textContent = `Connection lost at ${since}: fedce watch has ended or does not answer. The run goes on without it.`;
+      lost.textContent = `Connection lost at ${since}: fedce watch has ended or does not answer. The run does not depend on it.`;
     }
   }
   setTimeout(update, PAUSE);
