@@ -381,7 +381,7 @@ def study(
     as_json: bool,
 ) -> None:
     """Tables and figures of the paper: performance, fairness, contribution, convergence, free-rider, shift, ablation,
-    qualitative, or all."""
+    qualitative, data, or all."""
     from fedce.config import load, parse_assignment
     from fedce.display import JobsDisplay, study_tables
 

@@ -53,8 +53,8 @@ def test_the_page_opens_in_a_browser(everything: Path, tmp_path: Path, chromium:
     page = everything / "out" / "report.html"
     shown, picture = open_page(chromium, page, tmp_path)
     assert "CONSOLE" not in shown.stderr
-    assert shown.stdout.count("<svg") == 4
-    assert shown.stdout.count("<figcaption") == 5
+    assert shown.stdout.count("<svg") == 5
+    assert shown.stdout.count("<figcaption") == 6
     assert picture.stat().st_size > 50_000
     for name in re.findall(r'href="([^"#]+\.csv)"', shown.stdout):
         assert (everything / "out" / name).exists()
