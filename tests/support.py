@@ -97,7 +97,7 @@ class FakeFederation:
 
 
 def write_site(root: Path, site: str, n: int = 8, size=(32, 32), mode="RGB", value=255) -> Path:
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(list(site.encode()))
     for part in ("images", "masks"):
         (root / site / part).mkdir(parents=True, exist_ok=True)
     for i in range(n):

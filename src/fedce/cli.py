@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from fedce.config import Config
 
 P = ParamSpec("P")
-STUDY_SCALES = {"quick": (20, "0"), "paper": (60, "0,1,2")}
-"""Rounds and seeds of a study."""
+STUDY_SCALES = {"quick": (20, "0", 12), "paper": (60, "0,1,2", 48)}
+"""Rounds and seeds of a study, and sites of the largest federation in the scaling study."""
 UNMATCHED_SHOWN = 5
 
 
@@ -406,11 +406,11 @@ def study(
     as_json: bool,
 ) -> None:
     """Tables and figures of the paper: performance, fairness, contribution, convergence, free-rider, shift, ablation,
-    qualitative, or all."""
+    qualitative, data, scaling, or all."""
     from fedce.config import load, parse_assignment
     from fedce.display import JobsDisplay, study_tables
 
-    n_rounds, default_seeds = STUDY_SCALES[scale]
+    n_rounds, default_seeds, largest = STUDY_SCALES[scale]
     changes: dict[str, Any] = {} if config_file else {"rounds": n_rounds}
     named = {"data.source": data, "rounds": rounds}
     changes |= {key: value for key, value in named.items() if value is not None}
@@ -424,7 +424,8 @@ def study(
         names = studies.wanted(name)
         kept = Store(store, display.notice)
         numbers = numbers_of(seeds or default_seeds)
-        context = studies.Context(config, numbers, kept, tuple(methods.split(",")) if methods else studies.METHODS)
+        compared = tuple(methods.split(",")) if methods else studies.METHODS
+        context = studies.Context(config, numbers, kept, compared, largest)
         display.estimate(kept, studies.needed(names, context), workers, ask=False)
         outcomes = studies.conduct(names, context, workers, display.progress)
         folder = out or Path("runs") / f"study-{name}-{Path(config.data.source).name}"

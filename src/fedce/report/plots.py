@@ -210,6 +210,19 @@ def pairs(values: Mapping[str, tuple[float, float]], names: tuple[str, str]) -> 
     return _svg(figure)
 
 
+def cost(sizes: Sequence[int], seconds: Mapping[str, Sequence[float]]) -> str:
+    """Seconds against the number of sites, both on logarithmic scales."""
+    with mpl.rc_context(STYLE):
+        figure, axes = _axes("sites", "seconds")
+        for i, (name, values) in enumerate(seconds.items()):
+            axes.plot(sizes, values, label=name, **_look(i, 1))
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log")
+        axes.set_xticks(sizes, [str(size) for size in sizes])
+        axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
+    return _svg(figure)
+
+
 def heat_maps(maps: Mapping[str, Sequence[Sequence[float | None]]], names: Sequence[str]) -> str:
     """Square maps side by side, dark where high; each on its own scale, as only the order within one matters."""
     with mpl.rc_context(STYLE):
