@@ -406,7 +406,7 @@ def study(
     as_json: bool,
 ) -> None:
     """Tables and figures of the paper: performance, fairness, contribution, convergence, free-rider, shift, ablation,
-    qualitative, data, scaling, or all."""
+    qualitative, data, scaling; several with commas between, or all."""
     from fedce.config import load, parse_assignment
     from fedce.display import JobsDisplay, study_tables
 

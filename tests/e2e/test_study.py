@@ -99,10 +99,12 @@ def test_free_riders_are_planted_one_by_one(everything: Path):
     assert len(heat["rows"]) == 5 * len(SITES)
 
 
-def test_one_study_alone(tmp_path: Path, data: Path, everything: Path, fedce):
-    run = fedce("study", "shift", "--data", data, *SMALL, "--store", everything / "store", "--out", tmp_path, "--json")
+def test_some_studies_alone(tmp_path: Path, data: Path, everything: Path, fedce):
+    run = fedce(
+        "study", "shift,data", "--data", data, *SMALL, "--store", everything / "store", "--out", tmp_path, "--json"
+    )
     assert run.exit_code == 0, run.output
-    assert [outcome["study"] for outcome in json.loads(run.stdout)["outcomes"]] == ["shift"]
+    assert [outcome["study"] for outcome in json.loads(run.stdout)["outcomes"]] == ["shift", "data"]
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def to_page(outcomes: Sequence[Outcome], about: Mapping[str, Any]) -> bytes:
         }
         for outcome in outcomes
     ]
-    heading = f"{outcomes[0].title if len(outcomes) == 1 else 'All studies'} on {about['data']}"
+    heading = f"{outcomes[0].title if len(outcomes) == 1 else 'Studies'} on {about['data']}"
     return page("study.html.j2", **{**about, "heading": heading, "outcomes": shown})
 
 
