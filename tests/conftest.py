@@ -4,7 +4,6 @@ import json
 import locale
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,13 +11,13 @@ from click.testing import CliRunner
 
 from fedce.cli import main
 
+LOCALE = locale.setlocale(locale.LC_ALL)
+
 
 @pytest.fixture(autouse=True)
-def _same_locale() -> Iterator[None]:
+def _same_locale() -> None:
     """SimpleITK's DICOM writer, which only tests use, leaves the process in the C locale."""
-    before = locale.setlocale(locale.LC_ALL)
-    yield
-    locale.setlocale(locale.LC_ALL, before)
+    locale.setlocale(locale.LC_ALL, LOCALE)
 
 
 @pytest.fixture(scope="session")

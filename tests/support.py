@@ -97,7 +97,7 @@ class FakeFederation:
 
 
 def write_site(root: Path, site: str, n: int = 8, size=(32, 32), mode="RGB", value=255) -> Path:
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(list(site.encode()))
     for part in ("images", "masks"):
         (root / site / part).mkdir(parents=True, exist_ok=True)
     for i in range(n):
@@ -113,7 +113,9 @@ def rounded(values: Mapping[str, float], digits: int = 6) -> dict[str, float]:
     return {key: round(value, digits) for key, value in values.items()}
 
 
-def open_page(chromium: str, page: Path, folder: Path) -> tuple[subprocess.CompletedProcess[str], Path]:
+def open_page(
+    chromium: str, page: Path | str, folder: Path, *options: str
+) -> tuple[subprocess.CompletedProcess[str], Path]:
     """What Chromium makes of a page (its elements on stdout, its complaints on stderr), and a picture of it."""
     picture = folder / "page.png"
     quiet = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
@@ -126,7 +128,8 @@ def open_page(chromium: str, page: Path, folder: Path) -> tuple[subprocess.Compl
             "--dump-dom",
             f"--user-data-dir={folder / 'profile'}",
             f"--screenshot={picture}",
-            page.as_uri(),
+            *options,
+            page.as_uri() if isinstance(page, Path) else page,
         ],
         capture_output=True,
         encoding="utf-8",

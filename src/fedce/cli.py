@@ -4,6 +4,7 @@ import json
 import shlex
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict
 from functools import wraps
 from pathlib import Path
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
     from fedce.config import Config
 
 P = ParamSpec("P")
-STUDY_SCALES = {"quick": (20, "0"), "paper": (60, "0,1,2")}
-"""Rounds and seeds of a study."""
+STUDY_SCALES = {"quick": (20, "0", 12), "paper": (60, "0,1,2", 48)}
+"""Rounds and seeds of a study, and sites of the largest federation in the scaling study."""
 UNMATCHED_SHOWN = 5
 
 
@@ -177,6 +178,30 @@ def report(run_folder: Path) -> None:
     from fedce.report import write_report
 
     click.echo(write_report(RunFolder.open(run_folder)))
+
+
+@main.command()
+@click.argument("run_folder", metavar="RUN", type=click.Path(path_type=Path))
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    metavar="N",
+    help="Port on this machine; 0 (default): a free one.",
+)
+@click.option("--no-browser", is_flag=True, help="Print the address and open nothing.")
+@one_line_errors
+def watch(run_folder: Path, port: int, no_browser: bool) -> None:
+    """Show RUN on a local page that updates itself, while it goes on and after; Ctrl-C ends the page, not the run."""
+    from fedce.record import RunFolder
+    from fedce.watch import Watch, WatchServer, open_browser
+
+    # Ctrl-C is how a page is ended, so it is neither an error nor something to go on with.
+    with suppress(KeyboardInterrupt), WatchServer(Watch(RunFolder.open(run_folder)), port) as server:
+        click.echo(f"watching {run_folder} at {server.address} (Ctrl-C ends it)")
+        if not no_browser:
+            open_browser(server.address)
+        server.serve_forever()
 
 
 @main.command()
@@ -381,11 +406,11 @@ def study(
     as_json: bool,
 ) -> None:
     """Tables and figures of the paper: performance, fairness, contribution, convergence, free-rider, shift, ablation,
-    qualitative, or all."""
+    qualitative, data, scaling; several with commas between, or all."""
     from fedce.config import load, parse_assignment
     from fedce.display import JobsDisplay, study_tables
 
-    n_rounds, default_seeds = STUDY_SCALES[scale]
+    n_rounds, default_seeds, largest = STUDY_SCALES[scale]
     changes: dict[str, Any] = {} if config_file else {"rounds": n_rounds}
     named = {"data.source": data, "rounds": rounds}
     changes |= {key: value for key, value in named.items() if value is not None}
@@ -399,7 +424,8 @@ def study(
         names = studies.wanted(name)
         kept = Store(store, display.notice)
         numbers = numbers_of(seeds or default_seeds)
-        context = studies.Context(config, numbers, kept, tuple(methods.split(",")) if methods else studies.METHODS)
+        compared = tuple(methods.split(",")) if methods else studies.METHODS
+        context = studies.Context(config, numbers, kept, compared, largest)
         display.estimate(kept, studies.needed(names, context), workers, ask=False)
         outcomes = studies.conduct(names, context, workers, display.progress)
         folder = out or Path("runs") / f"study-{name}-{Path(config.data.source).name}"

@@ -1,10 +1,8 @@
 """Several algorithms, several seeds, one table."""
 
-import csv
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from io import StringIO
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -12,7 +10,7 @@ from typing import Any
 from fedce.config import AlgorithmConfig, Config
 from fedce.experiment import Result
 from fedce.fairness import against_standalone, fairness, sample_std
-from fedce.files import write_bytes
+from fedce.files import csv_text, write_bytes
 from fedce.jobs import Progress, Store
 from fedce.valuation.agreement import agreement, rank_stability
 
@@ -163,9 +161,7 @@ def to_markdown(rows: Sequence[Row]) -> str:
 
 def to_csv(rows: Sequence[Row]) -> str:
     header, cells = table(rows)
-    out = StringIO()
-    csv.writer(out, lineterminator="\n").writerows([header, *cells])
-    return out.getvalue()
+    return csv_text([header, *cells])
 
 
 def to_latex(rows: Sequence[Row]) -> str:

@@ -50,6 +50,10 @@ class DataConfig(_Table):
     """Of a volume: those with something marked, or all."""
     plane: Literal["axial", "coronal", "sagittal"] = "axial"
     """How a volume is cut."""
+    sites: tuple[str, ...] = ()
+    """Only these sites; empty: all."""
+    shards: Positive = 1
+    """Cut each site into so many, by cases, to try a larger federation."""
     seed: Annotated[int, Field(ge=0)] = 0
     """Seed of the built-in generator and of the split; apart from the training seed, so that runs share a split."""
     split: tuple[Share, Share, Share] = (0.5, 0.25, 0.25)

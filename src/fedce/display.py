@@ -14,6 +14,8 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
+from fedce.words import duration
+
 if TYPE_CHECKING:
     from fedce.allocation import Payout
     from fedce.compare import Row
@@ -85,7 +87,7 @@ class Display:
         rate = (monotonic() - self.started) / (n_done - self.first_round)
         left = rate * ((task.total or n_done) - n_done)
         shares = " ".join(f"{100 * share:.0f}" for share in done.state.shares.values())
-        line = f"Dice {done.mean_score:.3f}  shares % {shares}  {_duration(left)} left"
+        line = f"Dice {done.mean_score:.3f}  shares % {shares}  {duration(left)} left"
         self.progress.update(self.task, completed=n_done, description=line, refresh=True)
         if not self.console.is_terminal and (n_done % max(1, int(task.total or 1) // 10) == 0):
             self.console.print(f"round {n_done}/{task.total:.0f}  {line}", soft_wrap=True)
@@ -96,7 +98,7 @@ class Display:
         fairness = results["fairness"]
         self.stdout.print(
             f"mean Dice {fairness['mean']:.3f}, standard deviation over sites {fairness['std']:.3f}, "
-            f"worst site {fairness['worst']:.3f}; {_duration(results['seconds'])} of training"
+            f"worst site {fairness['worst']:.3f}; {duration(results['seconds'])} of training"
         )
         for sentence in (results["intervals"] or {"sentences": []})["sentences"]:
             self.stdout.print(Text(sentence))
@@ -138,7 +140,7 @@ class JobsDisplay:
         kept = len(configs) - len(missing)
         per_round = store.seconds_a_round(configs)
         parallel = workers or default_workers(len(missing) or 1)
-        time = f", about {_duration(n_rounds * per_round / parallel)}" if per_round else ""
+        time = f", about {duration(n_rounds * per_round / parallel)}" if per_round else ""
         self.notice(f"{len(configs)} trainings, {kept} of them kept; {n_rounds} rounds to do{time}")
         if ask and n_rounds and sys.stdin.isatty():
             import click
@@ -156,7 +158,7 @@ class JobsDisplay:
         new = now.rounds_done - self.first
         left = (monotonic() - self.started) / new * (now.n_rounds - now.rounds_done) if new else None
         line = f"trainings {now.n_done}/{now.n_jobs}, rounds {now.rounds_done}/{now.n_rounds}"
-        line += f", {_duration(left)} left" if left is not None else ""
+        line += f", {duration(left)} left" if left is not None else ""
         self.bar.update(self.bar.tasks[0].id, completed=now.rounds_done, description=line, refresh=True)
         tenth = 10 * now.rounds_done // max(1, now.n_rounds)
         if not self.console.is_terminal and tenth != self.last_tenth:
@@ -372,8 +374,3 @@ def bar(fraction: float) -> str:
         return "#" * round(fraction * BAR_WIDTH)
     eighths = round(fraction * BAR_WIDTH * 8)
     return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
-
-
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"

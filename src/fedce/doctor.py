@@ -17,6 +17,7 @@ from fedce import experiment
 from fedce.config import Config
 from fedce.data import SiteData, Sites, load_sites
 from fedce.data.cache import cache_folder
+from fedce.data.duplicates import find_duplicates
 from fedce.engines.local import can_fork, default_workers
 from fedce.errors import DataError, FedceError, ManyProblems
 from fedce.experiment import Participants
@@ -121,6 +122,19 @@ def _data(sites: Sites) -> Iterator[Finding]:
     if not any(finding.what == "splits" for finding in warnings):
         smallest = min(len(site.split.validation) for site in sites)
         yield Finding("splits", "ok", f"by case; at least {smallest} validation images at every site")
+    yield _duplicates(sites)
+
+
+def _duplicates(sites: Sites) -> Finding:
+    found = [pair for pair in find_duplicates(sites) if pair.across_splits or pair.across_sites]
+    if not found:
+        return Finding("near-duplicates", "ok", "none in two splits, or at two sites")
+    first = found[0]
+    told = f"{len(found)} pairs of cases in two splits or at two sites are nearly the same, such as "
+    told += f"{first.one.group_name} and {first.other.group_name}"
+    source = sites.config.source
+    advice = f"'fedce data inspect {source}' shows them, with the data.groups that keep them together"
+    return Finding("near-duplicates", "warning", told, advice)
 
 
 def _labels(site: SiteData, classes: Sequence[str]) -> Iterator[Finding]:

@@ -27,7 +27,7 @@ from fedce.files import write_json, write_tensors
 from fedce.learn import Learner
 from fedce.messages import Reply
 from fedce.params import Layout, Params, to_named
-from fedce.record import RunFolder
+from fedce.record import RunFolder, flags_by_site
 from fedce.report import write_report
 from fedce.site import Hospital
 from fedce.uncertainty import contribution_intervals
@@ -481,18 +481,8 @@ def _model_digest(participants: Participants, state: State, replies: Mapping[str
 
 
 def _flags(rounds: Sequence[Mapping[str, Any]], alarms: Sequence[freerider.Alarm]) -> dict[str, list[str]]:
-    """What a reader should look at, by site: each thing once, with the rounds that it was seen in."""
-    seen: dict[tuple[str, str], list[int]] = {}
-    for entry in rounds:
-        for site, facts in entry["sites"].items():
-            for flag in facts["flags"]:
-                seen.setdefault((site, flag), []).append(entry["round"])
-        for site, reason in entry["rejected"].items():
-            seen.setdefault((site, f"reply rejected ({reason})"), []).append(entry["round"])
-    flags: dict[str, list[str]] = {}
-    for (site, flag), where in seen.items():
-        times = f"round {where[0] + 1}" if len(where) == 1 else f"{len(where)} rounds from {where[0] + 1} on"
-        flags.setdefault(site, []).append(f"{flag} in {times}")
+    """What the ledger flags, and the free-rider detector's alarms."""
+    flags = flags_by_site(rounds)
     for alarm in alarms:
         flags.setdefault(alarm.site, []).append(f"{alarm.what} since round {alarm.round_no + 1}")
     return flags

@@ -1,9 +1,11 @@
 """Files that are either whole or not there: written aside, synced, renamed. No pickle."""
 
+import csv
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -57,14 +59,37 @@ def write_tensors(path: Path, arrays: Arrays, about: Mapping[str, Any]) -> None:
 
 
 def read_tensors(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    with _opened(path) as file:
+        return {key: file.get_tensor(key) for key in file.keys()}, _about(file)  # noqa: SIM118 (not a mapping)
+
+
+def read_about(path: Path) -> dict[str, Any]:
+    """The JSON value of a safetensors file, without its arrays."""
+    with _opened(path) as file:
+        return _about(file)
+
+
+def _about(file: Any) -> dict[str, Any]:
+    about: dict[str, Any] = json.loads((file.metadata() or {}).get("about", "{}"))
+    return about
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
     try:
         with safe_open(path, framework="numpy") as file:
-            about = json.loads((file.metadata() or {}).get("about", "{}"))
-            return {key: file.get_tensor(key) for key in file.keys()}, about  # noqa: SIM118 (not a mapping)
+            yield file
     except OSError as error:
         raise RunError(f"can't read {path}: {error.strerror or error}") from None
     except (SafetensorError, ValueError) as error:
         raise RunError(f"{path} is not a whole safetensors file ({error})") from None
+
+
+def csv_text(table: Iterable[Sequence[Any]]) -> str:
+    """A header and rows as CSV; what is None is left empty."""
+    out = StringIO()
+    csv.writer(out, lineterminator="\n").writerows(table)
+    return out.getvalue()
 
 
 def append_line(path: Path, line: str) -> None:

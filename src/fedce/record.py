@@ -13,7 +13,7 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
@@ -150,3 +150,19 @@ class RunFolder:
             return []
         *whole, _cut_off = self.ledger_file.read_text("utf-8", errors="replace").split("\n")
         return whole
+
+
+def flags_by_site(rounds: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+    """What a reader should look at, by site: each thing once, with the rounds that it was seen in."""
+    seen: dict[tuple[str, str], list[int]] = {}
+    for entry in rounds:
+        for site, facts in entry["sites"].items():
+            for flag in facts["flags"]:
+                seen.setdefault((site, flag), []).append(entry["round"])
+        for site, reason in entry["rejected"].items():
+            seen.setdefault((site, f"reply rejected ({reason})"), []).append(entry["round"])
+    flags: dict[str, list[str]] = {}
+    for (site, flag), where in seen.items():
+        times = f"round {where[0] + 1}" if len(where) == 1 else f"{len(where)} rounds from {where[0] + 1} on"
+        flags.setdefault(site, []).append(f"{flag} in {times}")
+    return flags

@@ -1,6 +1,7 @@
 """fedce doctor: what would go wrong is told before round 1, with what to do."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +28,18 @@ def test_a_sound_federation_is_ready(tmp_path: Path, fedce):
     assert result.exit_code == 0, result.output
     found = findings(result)
     assert {finding["verdict"] for each in found.values() for finding in each} == {"ok"}
-    expected = {"versions", "engine", "run folder", "algorithm", "data", "labels", "splits", "network", "disk"}
+    expected = {
+        "versions",
+        "engine",
+        "run folder",
+        "algorithm",
+        "data",
+        "labels",
+        "splits",
+        "network",
+        "disk",
+        "near-duplicates",
+    }
     assert expected | {"memory", "time"} == set(found)
     assert "2 sites, 48 images of 48 cases, 32x32 pixels, colour" in found["data"][0]["found"]
     assert not (tmp_path / "run").exists(), "looking changes nothing"
@@ -66,6 +78,16 @@ def test_doubtful_labels_and_small_splits_are_warnings(tmp_path: Path, fedce):
     ]
     assert {finding["verdict"] for finding in found["labels"] + found["splits"]} == {"warning"}
     assert found["splits"][0]["found"] == "site 'small' has 3 train images"
+
+
+def test_near_duplicates_in_two_splits_are_told(tmp_path: Path, fedce):
+    data = federation(tmp_path)
+    for i in range(1, 24):
+        shutil.copy(data / "north/images/0.png", data / f"north/images/{i}.png")
+    found = findings(fedce("doctor", "--data", data, "--json"))["near-duplicates"][0]
+    assert found["verdict"] == "warning"
+    assert "north/" in found["found"]
+    assert "data.groups" in found["advice"]
 
 
 def test_a_class_that_nobody_marked_is_a_problem(tmp_path: Path, fedce):

@@ -1,9 +1,13 @@
 """The report: one file, no network, readable in a browser, safe with hostile names."""
 
+import csv
 import json
 import re
 import shutil
+from base64 import b64decode
 from pathlib import Path
+
+import pytest
 
 from fedce.record import RunFolder
 from fedce.report import summary, write_report
@@ -33,7 +37,67 @@ def test_it_says_what_the_results_say(tiny_run: Path):
         assert f"{100 * share:.1f} %" in page
         assert f"{results['dice'][site]:.3f}" in page
     assert results["model_sha256"] in page
-    assert all(word in page for word in ("Fairness", "Jain", "Settings", "Versions"))
+    assert all(word in page for word in ("Fairness", "Jain", "Settings", "Versions", "Model card"))
+    assert "Free riders" not in page, "the detector was off"
+
+
+def test_every_figure_holds_its_numbers(tiny_run: Path):
+    tables = figure_tables((tiny_run / "report.html").read_text("utf-8"))
+    results = json.loads((tiny_run / "results.json").read_text("utf-8"))
+    assert list(tables) == ["test-dice", "contributions", "validation-dice"]
+    header, *rounds = tables["contributions"]
+    assert header == ["round", *results["contributions"]]
+    assert [float(share) for share in rounds[-1][1:]] == list(results["contributions"].values())
+    assert {site: float(dice) for site, dice, _ in tables["test-dice"][1:]} == results["dice"]
+    assert tables["validation-dice"][0][-1] == "mean"
+
+
+def figure_tables(page: str) -> dict[str, list[list[str]]]:
+    links = re.findall(r'download="([\w-]+)\.csv" href="data:text/csv;base64,([^"]+)"', page)
+    return {name: list(csv.reader(b64decode(text).decode().splitlines())) for name, text in links}
+
+
+def test_the_model_card_says_what_the_model_is_and_is_not(tiny_run: Path):
+    card = (tiny_run / "report.html").read_text("utf-8").split("Model card</h2>")[1]
+    results = json.loads((tiny_run / "results.json").read_text("utf-8"))
+    worst = min(results["dice"], key=results["dice"].get)
+    for fact in (
+        f"{results['n_parameters']:,} trained parameters",
+        "Images of 48 x 48 pixels and 3 channels",
+        "disc, cup",
+        f"{sum(results['train_images'].values())} training images of 6 sites",
+        f"worst {results['fairness']['worst']:.3f} at {worst}",
+        "A program drew the images",
+        "No authority has approved it",
+        "fewer than 10 test images",
+        results["model_sha256"],
+        f"torch {results['versions']['torch']}",
+    ):
+        assert fact in card
+
+
+@pytest.mark.parametrize("alarmed", [True, False])
+def test_free_rider_scores_and_alarms_are_shown_where_there_are_some(tiny_run: Path, tmp_path: Path, alarmed):
+    copy = tmp_path / "run"
+    shutil.copytree(tiny_run, copy)
+    results = json.loads((copy / "results.json").read_text("utf-8"))
+    alarm = {"site": "site1", "round_no": 1, "kind": "replay", "what": "sends an old update again"}
+    # A site that sent nothing that has a direction has no score, and must not spoil the figure.
+    results["freerider"] = {site: {"scores": [0.1, None, 0.2, 0.3], "alarms": []} for site in results["dice"]}
+    results["freerider"]["site1"] = {"scores": [None] * 4, "alarms": [alarm] * alarmed}
+    (copy / "results.json").write_text(json.dumps(results))
+    page = write_report(RunFolder.open(copy)).read_text("utf-8")
+    assert page.count("<svg") == 4
+    assert figure_tables(page)["free-rider-scores"][1:3] == [["1", "", *["0.1"] * 5], ["2", *[""] * 6]]
+    row = '<th scope="row">site1</th><td class="number">2</td><td>sends an old update again</td>'
+    assert (row in page, "<p>No alarm was raised.</p>" in page.split("Free riders</h2>")[1]) == (alarmed, not alarmed)
+
+
+def test_a_report_needs_no_model_file(tiny_run: Path, tmp_path: Path):
+    copy = tmp_path / "run"
+    shutil.copytree(tiny_run, copy)
+    (copy / "model.safetensors").unlink()
+    assert "no longer in the run folder" in write_report(RunFolder.open(copy)).read_text("utf-8")
 
 
 def test_writing_it_again_gives_the_same_page(tiny_run: Path, fedce):

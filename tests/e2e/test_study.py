@@ -53,22 +53,22 @@ def test_the_page_opens_in_a_browser(everything: Path, tmp_path: Path, chromium:
     page = everything / "out" / "report.html"
     shown, picture = open_page(chromium, page, tmp_path)
     assert "CONSOLE" not in shown.stderr
-    assert shown.stdout.count("<svg") == 4
-    assert shown.stdout.count("<figcaption") == 5
+    assert shown.stdout.count("<svg") == 6
+    assert shown.stdout.count("<figcaption") == 7
     assert picture.stat().st_size > 50_000
     for name in re.findall(r'href="([^"#]+\.csv)"', shown.stdout):
         assert (everything / "out" / name).exists()
 
 
 def test_each_thing_is_trained_once(everything: Path):
-    """Methods 3 x 2, leave-one-out and ablation 3 x 2 more each, 3 free riders and an honest run with the detector."""
-    assert len(list((everything / "store").iterdir())) == 6 + 6 + 6 + 4
+    """Methods 3 x 2, leave-one-out and ablation 3 x 2 more each, 3 free riders and an honest run, 7 of shards."""
+    assert len(list((everything / "store").iterdir())) == 6 + 6 + 6 + 4 + 7
 
 
 def test_a_second_call_trains_nothing(everything: Path, data: Path, fedce):
     before = (everything / "out" / "study.json").read_text()
     run = fedce("study", "all", "--data", data, *SMALL, "--store", everything / "store", "--out", everything / "out")
-    assert "22 trainings, 22 of them kept" in run.stderr
+    assert "29 trainings, 29 of them kept" in run.stderr
     tables = json.loads((everything / "out" / "study.json").read_text())["outcomes"]
     assert tables == json.loads(before)["outcomes"]
 
@@ -99,10 +99,12 @@ def test_free_riders_are_planted_one_by_one(everything: Path):
     assert len(heat["rows"]) == 5 * len(SITES)
 
 
-def test_one_study_alone(tmp_path: Path, data: Path, everything: Path, fedce):
-    run = fedce("study", "shift", "--data", data, *SMALL, "--store", everything / "store", "--out", tmp_path, "--json")
+def test_some_studies_alone(tmp_path: Path, data: Path, everything: Path, fedce):
+    run = fedce(
+        "study", "shift,data", "--data", data, *SMALL, "--store", everything / "store", "--out", tmp_path, "--json"
+    )
     assert run.exit_code == 0, run.output
-    assert [outcome["study"] for outcome in json.loads(run.stdout)["outcomes"]] == ["shift"]
+    assert [outcome["study"] for outcome in json.loads(run.stdout)["outcomes"]] == ["shift", "data"]
 
 
 @pytest.mark.parametrize(

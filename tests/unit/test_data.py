@@ -140,6 +140,31 @@ def test_splits_are_disjoint_complete_and_repeatable():
     assert a.train.tolist() != other.train.tolist()
 
 
+def test_some_sites_only(folder: Path):
+    write_site(folder, "west")
+    assert [site.name for site in load_sites(str(folder), sites=["north", "west"])] == ["north", "west"]
+    with pytest.raises(DataError, match=r"data\.sites names 'norht', did you mean 'north'"):
+        load_sites(str(folder), sites=["norht"])
+    with pytest.raises(DataError, match="at least two sites"):
+        load_sites(str(folder), sites=["north"])
+
+
+def test_shards_share_a_sites_images_and_keep_their_parts(folder: Path):
+    whole = load_sites(str(folder))
+    shards = load_sites(str(folder), shards=2)
+    assert [site.name for site in shards] == ["north.1", "north.2", "south.1", "south.2"]
+    for i, site in enumerate(whole):
+        own = shards[2 * i : 2 * i + 2]
+        for part, rows in site.split.parts.items():
+            files = [shard.files[row] for shard in own for row in shard.split.parts[part]]
+            assert sorted(files) == sorted(site.files[row] for row in rows)
+        for shard in own:
+            for row, file in enumerate(shard.files):
+                assert (shard.images[row] == site.images[site.files.index(file)]).all()
+    with pytest.raises(DataError, match=r"too few for data\.shards = 5"):
+        load_sites(str(folder), shards=5)
+
+
 def test_a_built_in_federation():
     sites = load_sites("fundus6", scale="tiny")
     assert [site.name for site in sites] == [f"site{i}" for i in range(1, 7)]

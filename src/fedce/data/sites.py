@@ -18,7 +18,7 @@ from fedce.data.items import Item, find_items
 from fedce.data.pixels import FOREGROUND, Classes
 from fedce.data.reader import Reading, read_frames
 from fedce.data.splits import Split, joined, leaks, split, stated
-from fedce.errors import DataError, Problems
+from fedce.errors import DataError, Problems, nearest
 from fedce.files import writing
 
 Pixels = NDArray[np.uint8]
@@ -60,12 +60,6 @@ class Sites(Sequence[SiteData]):
     classes: Classes
     members: tuple[SiteData, ...]
 
-    def __post_init__(self) -> None:
-        if len(self.members) < 2:
-            raise DataError(
-                f"a federation needs at least two sites, {self.config.source!r} has only {self.members[0].name!r}"
-            )
-
     def __len__(self) -> int:
         return len(self.members)
 
@@ -87,7 +81,46 @@ def load_sites(source: str | DataConfig = "fundus6", *, notify: Notify | None = 
     """
     config = source if isinstance(source, DataConfig) else parse({"data": {"source": str(source), **options}}).data
     say = notify or (lambda message: None)
-    return _built_in(config, say) if config.source in BUILT_IN else _from_files(config, say)
+    whole = _built_in(config, say) if config.source in BUILT_IN else _from_files(config, say)
+    members = [member for member in whole.members if not config.sites or member.name in config.sites]
+    for name in config.sites:
+        if name not in (names := [member.name for member in whole.members]):
+            raise DataError(f"data.sites names {name!r}{nearest(name, names)}; there are: {', '.join(names)}")
+    shards = [shard for member in members for shard in cut(member, config.shards)]
+    if len(shards) < 2:
+        raise DataError(f"a federation needs at least two sites, {config.source!r} has only {shards[0].name!r}")
+    return replace(whole, members=tuple(shards))
+
+
+def cut(site: SiteData, n_shards: int) -> list[SiteData]:
+    """A site as several smaller ones: the cases of each part are dealt out in turn, so every image keeps its part."""
+    if n_shards == 1:
+        return [site]
+    shard_by_case: dict[str, int] = {}
+    for name, rows in site.split.parts.items():
+        cases = list(dict.fromkeys(site.cases[row] for row in rows))
+        if len(cases) < n_shards:
+            raise DataError(
+                f"site {site.name!r} has {len(cases)} {name} cases, too few for data.shards = {n_shards}; lower it"
+            )
+        shard_by_case |= {case: i % n_shards for i, case in enumerate(cases)}
+    return [_shard(site, i, np.flatnonzero([shard_by_case[case] == i for case in site.cases])) for i in range(n_shards)]
+
+
+def _shard(site: SiteData, i: int, rows: NDArray[np.int64]) -> SiteData:
+    place = {int(row): new for new, row in enumerate(rows)}
+    parts = [
+        np.array([place[int(row)] for row in part if int(row) in place], np.int64) for part in site.split.parts.values()
+    ]
+    return SiteData(
+        name=f"{site.name}.{i + 1}",
+        images=site.images[rows],
+        masks=site.masks[rows],
+        files=tuple(site.files[row] for row in rows),
+        cases=tuple(site.cases[row] for row in rows),
+        split=Split(*parts),
+        origins=tuple(site.origins[row] for row in rows) if site.origins else (),
+    )
 
 
 def _from_files(config: DataConfig, notify: Notify) -> Sites:

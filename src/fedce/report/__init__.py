@@ -6,6 +6,7 @@ from typing import Any
 from fedce.errors import RunError
 from fedce.files import write_bytes
 from fedce.record import RunFolder
+from fedce.report.card import model_card
 from fedce.report.pages import page
 
 FAIRNESS_ROWS = (
@@ -20,7 +21,7 @@ FAIRNESS_ROWS = (
 
 def write_report(run: RunFolder) -> Path:
     """Write report.html from the run's record alone."""
-    from fedce.report import plots
+    from fedce.report import figures
 
     results, rounds = run.results, run.rounds()
     started = [entry for entry in run.ledger() if entry["kind"] == "start"]
@@ -36,11 +37,14 @@ def write_report(run: RunFolder) -> Path:
         summary=summary(results),
         sites=_site_rows(results),
         fairness=[(label, results["fairness"][key], note) for key, label, note in FAIRNESS_ROWS],
-        contributions_plot=plots.contributions(rounds),
-        dice_plot=plots.dice(results),
-        progress_plot=plots.progress(rounds),
+        contributions=figures.contributions(rounds),
+        dice=figures.dice(results),
+        progress=figures.progress(rounds),
+        freerider=figures.freerider(results) if results["freerider"] else None,
+        alarms=[alarm for found in results["freerider"].values() for alarm in found["alarms"]],
         config=run.config_file.read_text("utf-8"),
         data=started[0]["sites"],
+        card=model_card(run, results, started[0]["sites"]),
     )
     write_bytes(run.report_file, content)
     return run.report_file

@@ -9,6 +9,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
+from PIL import Image
 
 from fedce.data.inspection import N_BINS, SiteFacts
 from fedce.data.overlays import COLOURS as OUTLINES
@@ -44,6 +45,11 @@ _ON_WHITE = {key: "black" for key, value in STYLE.items() if value == INK}
 Rounds = Sequence[Mapping[str, Any]]
 
 
+def sites_of(rounds: Rounds) -> list[str]:
+    """All that took part in any of the rounds."""
+    return sorted({site for entry in rounds for site in entry["sites"]})
+
+
 def contributions(rounds: Rounds) -> str:
     return _svg(_contributions(rounds))
 
@@ -63,7 +69,7 @@ def save_contributions(rounds: Rounds, path: Path) -> Path:
 def _contributions(rounds: Rounds) -> Figure:
     with mpl.rc_context(STYLE):
         figure, axes = _axes("round", "contribution, %")
-        sites = sorted({site for entry in rounds for site in entry["sites"]})
+        sites = sites_of(rounds)
         for i, site in enumerate(sites):
             known = [
                 (entry["round"] + 1, 100 * entry["sites"][site]["share"]) for entry in rounds if site in entry["sites"]
@@ -79,8 +85,7 @@ def progress(rounds: Rounds) -> str:
     """Validation Dice of the common model at each site, and its mean."""
     with mpl.rc_context(STYLE):
         figure, axes = _axes("round", "validation Dice at its start")
-        sites = sorted({site for entry in rounds for site in entry["sites"]})
-        for i, site in enumerate(sites):
+        for i, site in enumerate(sites_of(rounds)):
             known = [(entry["round"] + 1, entry["sites"][site]["score"]) for entry in rounds if site in entry["sites"]]
             axes.plot(*zip(*known, strict=True), label=_label(site), alpha=0.8, **_look(i, len(known)))
         means = [(entry["round"] + 1, entry["mean_score"]) for entry in rounds]
@@ -104,6 +109,18 @@ def dice(results: Mapping[str, Any]) -> str:
         axes.axhline(results["fairness"]["mean"], color=INK, linewidth=0.8, linestyle=":", label="mean")
         axes.set_xticks(range(len(sites)), sites)
         axes.set_ylim(0, 1.05)
+        axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
+    return _svg(figure)
+
+
+def freerider(scores: Mapping[str, Sequence[float | None]]) -> str:
+    """Each site's free-rider score so far, round by round."""
+    with mpl.rc_context(STYLE):
+        figure, axes = _axes("round", "free-rider score")
+        for i, (site, values) in enumerate(scores.items()):
+            known = [(number, value) for number, value in enumerate(values, 1) if value is not None]
+            # A site without any score is still named.
+            axes.plot(*(zip(*known, strict=True) if known else ((), ())), label=_label(site), **_look(i, len(known)))
         axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
     return _svg(figure)
 
@@ -194,6 +211,19 @@ def pairs(values: Mapping[str, tuple[float, float]], names: tuple[str, str]) -> 
     return _svg(figure)
 
 
+def cost(sizes: Sequence[int], seconds: Mapping[str, Sequence[float]]) -> str:
+    """Seconds against the number of sites, both on logarithmic scales."""
+    with mpl.rc_context(STYLE):
+        figure, axes = _axes("sites", "seconds")
+        for i, (name, values) in enumerate(seconds.items()):
+            axes.plot(sizes, values, label=name, **_look(i, 1))
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log")
+        axes.set_xticks(sizes, [str(size) for size in sizes])
+        axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
+    return _svg(figure)
+
+
 def heat_maps(maps: Mapping[str, Sequence[Sequence[float | None]]], names: Sequence[str]) -> str:
     """Square maps side by side, dark where high; each on its own scale, as only the order within one matters."""
     with mpl.rc_context(STYLE):
@@ -251,7 +281,10 @@ def image_grid(cells: Mapping[str, Sequence[tuple[NDArray[np.uint8], str]]]) -> 
                     axes.set_ylabel(name, fontsize=8)
         buffer = BytesIO()
         figure.savefig(buffer, format="png", dpi=110, metadata={"Software": None})
-    return buffer.getvalue()
+    # A palette makes it a third as large, and nobody sees it.
+    small = BytesIO()
+    Image.open(buffer).convert("RGB").quantize(256).save(small, format="PNG", optimize=True)
+    return small.getvalue()
 
 
 def _label(site: str) -> str:
@@ -273,6 +306,7 @@ def _look(i: int, n_points: int) -> dict[str, Any]:
     every = max(1, n_points // 8)
     return {
         "color": COLOURS[i % len(COLOURS)],
+        "linestyle": "-" if i < len(COLOURS) else "--",
         "marker": MARKERS[i % len(MARKERS)],
         "markersize": 5,
         "markevery": every,

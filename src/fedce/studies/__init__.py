@@ -16,18 +16,19 @@ __all__ = ["METHODS", "Context", "Outcome", "Picture", "Study", "Table", "about"
 
 NAMES = (
     *("performance", "fairness", "contribution", "convergence", "free-rider"),
-    *("shift", "ablation", "qualitative"),
+    *("shift", "ablation", "qualitative", "data", "scaling"),
 )
 ALL = "all"
 
 
-def wanted(name: str) -> list[str]:
-    """The studies that a name stands for."""
-    if name == ALL:
-        return list(NAMES)
-    if name not in NAMES:
-        raise ConfigError(f"unknown study {name!r}{nearest(name, (*NAMES, ALL))}; known: {', '.join((*NAMES, ALL))}")
-    return [name]
+def wanted(names: str) -> list[str]:
+    """The studies that are named: all, or some, separated by commas."""
+    chosen = list(NAMES) if names == ALL else names.split(",")
+    for name in chosen:
+        if name not in NAMES:
+            known = (*NAMES, ALL)
+            raise ConfigError(f"unknown study {name!r}{nearest(name, known)}; known: {', '.join(known)}")
+    return chosen
 
 
 def study_of(name: str) -> Study:

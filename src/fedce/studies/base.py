@@ -78,6 +78,8 @@ class Context:
     seeds: Sequence[int]
     store: Store
     methods: Sequence[str] = METHODS
+    largest: int = 12
+    """Sites of the largest federation that the scaling study makes."""
     _results: dict[str, Result] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -1,5 +1,7 @@
 """Table 3: contributions against leave-one-out, and the appendix's two tables of what each site is worth."""
 
+from statistics import fmean
+
 import numpy as np
 
 from fedce import compare as comparing
@@ -29,7 +31,12 @@ def truth_of(context: Context) -> valuing.Truth:
 def evaluate(context: Context) -> Outcome:
     truth = truth_of(context)
     rows = comparing.compare(context.config, _estimators(context), context.seeds, context.store, truth=truth.shares)
-    tables = [_agreement(context, rows, truth), _worth(context, truth), _shares(context, rows, truth)]
+    tables = [
+        _agreement(context, rows, truth),
+        _worth(context, truth),
+        _changes(context),
+        _shares(context, rows, truth),
+    ]
     return Outcome("contribution", TITLE, _findings(context, rows, truth), tables)
 
 
@@ -100,6 +107,26 @@ def _worth(context: Context, truth: valuing.Truth) -> Table:
             for i, (site, dice) in enumerate(zip(context.names, without, strict=True))
         ],
     )
+
+
+def _changes(context: Context) -> Table:
+    """Whom a site's absence hurts: itself, those like it, or everybody."""
+    whole = _dice_by_site(context, ())
+    rows: list[list[Cell]] = []
+    for left in context.names:
+        dice = _dice_by_site(context, (left,))
+        rows.append([left, *(f"{100 * (dice[site] - whole[site]):+.1f}" for site in context.names)])
+    return Table(
+        "leave-one-out-by-site",
+        "Change of each site's test Dice, in points, when the site of the row does not train (mean over seeds).",
+        ["without", *context.names],
+        rows,
+    )
+
+
+def _dice_by_site(context: Context, left: tuple[str, ...]) -> dict[str, float]:
+    runs = [context.result(context.training("fedce", seed, leave_out=left)).dice for seed in context.seeds]
+    return {site: fmean(run[site] for run in runs) for site in context.names}
 
 
 def _mean_dice(context: Context) -> list[float]:
@@ -175,13 +202,5 @@ def _said(correlation: float | None) -> str:
 
 def _own_drops(context: Context) -> dict[str, float]:
     """How much a site's own Dice falls without it, mean over seeds."""
-    drops = {}
-    for site in context.names:
-        pairs = [
-            (context.training("fedce", seed), context.training("fedce", seed, leave_out=(site,)))
-            for seed in context.seeds
-        ]
-        drops[site] = float(
-            np.mean([context.result(full).dice[site] - context.result(left).dice[site] for full, left in pairs])
-        )
-    return drops
+    whole = _dice_by_site(context, ())
+    return {site: whole[site] - _dice_by_site(context, (site,))[site] for site in context.names}

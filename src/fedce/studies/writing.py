@@ -1,13 +1,11 @@
 """Outcomes as files: an HTML and a Markdown page, a CSV of every table and figure, the pictures, and JSON."""
 
-import csv
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from fedce.files import write_bytes, write_json
+from fedce.files import csv_text, write_bytes, write_json
 from fedce.report.pages import page
 from fedce.studies.base import Outcome, Picture, Table
 
@@ -43,7 +41,7 @@ def to_page(outcomes: Sequence[Outcome], about: Mapping[str, Any]) -> bytes:
         }
         for outcome in outcomes
     ]
-    heading = f"{outcomes[0].title if len(outcomes) == 1 else 'All studies'} on {about['data']}"
+    heading = f"{outcomes[0].title if len(outcomes) == 1 else 'Studies'} on {about['data']}"
     return page("study.html.j2", **{**about, "heading": heading, "outcomes": shown})
 
 
@@ -65,9 +63,7 @@ def picture_name(outcome: Outcome, picture: Picture) -> str:
 
 
 def to_csv(table: Table) -> str:
-    out = StringIO()
-    csv.writer(out, lineterminator="\n").writerows([table.header, *table.cells])
-    return out.getvalue()
+    return csv_text([table.header, *table.cells])
 
 
 def to_markdown(outcomes: Sequence[Outcome], about: Mapping[str, Any]) -> str:

@@ -1,0 +1,90 @@
+"""The model card: what a model is, where it comes from, and what it must not be taken for."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fedce.config import BUILT_IN, Config
+from fedce.files import read_about
+from fedce.record import RunFolder
+
+FEW_IMAGES = 10
+"""A Dice on fewer is rough."""
+RESIZED = {"stretch": "stretched", "pad": "scaled and padded", "crop": "scaled and cropped"}
+
+
+def model_card(run: RunFolder, results: Mapping[str, Any], data: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Questions and answers; `data` are the sites' facts from the ledger's start."""
+    config = run.config
+    return [
+        ("What it is", _network(run, config, results)),
+        ("What goes in and comes out", _input(run, config, results)),
+        ("What it was trained on", _training(config, results)),
+        ("How it was evaluated", _evaluation(results, data)),
+        ("What it is for", "Research: to study federated training, and what each site contributes and gains."),
+        ("What it is not for", "Diagnosis or treatment. No authority has approved it and no clinical study was made."),
+        ("What is not known", " ".join(_limits(config, results, data))),
+    ]
+
+
+def _network(run: RunFolder, config: Config, results: Mapping[str, Any]) -> str:
+    model = config.model
+    kind = f"a U-Net with {', '.join(map(str, model.channels))} channels and {model.norm} norm"
+    kind = kind if model.name == "unet" else f"the network {model.name}"
+    whose = "a model of its own for each site" if _own_models(run) else "one for all sites"
+    return f"{kind[0].upper()}{kind[1:]}, {results['n_parameters']:,} trained parameters; {whose}."
+
+
+def _input(run: RunFolder, config: Config, results: Mapping[str, Any]) -> str:
+    classes = ", ".join(next(iter(results["dice_by_class"].values())))
+    out = f"A mask for each class comes out: {classes}."
+    file = next((path for path in (run.model_file, *_own_models(run)) if path.exists()), None)
+    if file is None:
+        return f"The model is no longer in the run folder. {out}"
+    n_channels, height, width = read_about(file)["shape"]
+    channels = "1 channel" if n_channels == 1 else f"{n_channels} channels"
+    return (
+        f"Images of {width} x {height} pixels and {channels}; others are {RESIZED[config.data.resize]} to that. {out}"
+    )
+
+
+def _own_models(run: RunFolder) -> list[Path]:
+    return sorted(run.site_model_file("").parent.glob("*.safetensors"))
+
+
+def _training(config: Config, results: Mapping[str, Any]) -> str:
+    trained = {site: n for site, n in results["train_images"].items() if site not in config.leave_out}
+    sentences = [f"{sum(trained.values())} training images of {len(trained)} sites: {', '.join(trained)}."]
+    if results["data"] in BUILT_IN:
+        sentences.append("A program drew the images; they are no patient's.")
+    if config.leave_out:
+        sentences.append(f"Left out of training: {', '.join(config.leave_out)}.")
+    if plant := config.freerider.plant:
+        cheats = ", ".join(f"{site} ({kind})" for site, kind in plant.items())
+        sentences.append(f"Free riders were planted on purpose: {cheats}.")
+    return " ".join(sentences)
+
+
+def _evaluation(results: Mapping[str, Any], data: Mapping[str, Any]) -> str:
+    dice = results["dice"]
+    by_site = ", ".join(f"{site} {value:.3f}" for site, value in dice.items())
+    n_test = sum(data[site]["n_test"] for site in dice)
+    worst = min(dice, key=dice.__getitem__)
+    return (
+        f"Dice on {n_test} test images that took no part in training, from the same sites: {by_site}; "
+        f"mean {results['fairness']['mean']:.3f}, worst {dice[worst]:.3f} at {worst}."
+    )
+
+
+def _limits(config: Config, results: Mapping[str, Any], data: Mapping[str, Any]) -> list[str]:
+    sentences = ["How it does at a site that has no test images here, or with another camera or scanner there."]
+    by_class = {(site, name): v for site, found in results["dice_by_class"].items() for name, v in found.items()}
+    (site, name), lowest = min(by_class.items(), key=lambda item: item[1])
+    if len(by_class) > len(results["dice_by_class"]):
+        sentences.append(f"A mean hides classes: {name} at {site} has a Dice of {lowest:.3f}.")
+    few = [f"{site} ({data[site]['n_test']})" for site in results["dice"] if data[site]["n_test"] < FEW_IMAGES]
+    if few:
+        sentences.append(f"Sites with fewer than {FEW_IMAGES} test images have a rough Dice: {', '.join(few)}.")
+    if results["data"] in BUILT_IN:
+        sentences.append("Nothing here says how it does on images of patients.")
+    return sentences

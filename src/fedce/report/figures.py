@@ -1,0 +1,52 @@
+"""The figures of a run, each with its numbers as a CSV file that the page holds in itself."""
+
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fedce.files import csv_text
+from fedce.report import plots
+
+Rounds = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Figure:
+    name: str
+    svg: str
+    table: Sequence[Sequence[Any]]
+    """The numbers that were drawn, after a header."""
+
+    @property
+    def csv(self) -> str:
+        """As a data URI: a page that stands alone has no file beside it to link to."""
+        return f"data:text/csv;base64,{b64encode(csv_text(self.table).encode()).decode()}"
+
+
+def contributions(rounds: Rounds) -> Figure:
+    return Figure("contributions", plots.contributions(rounds), _by_round(rounds, "share"))
+
+
+def progress(rounds: Rounds) -> Figure:
+    header, *rows = _by_round(rounds, "score")
+    table = [[*header, "mean"], *([*row, entry["mean_score"]] for row, entry in zip(rows, rounds, strict=True))]
+    return Figure("validation-dice", plots.progress(rounds), table)
+
+
+def dice(results: Mapping[str, Any]) -> Figure:
+    rows = [[site, value, results["dice_without"][site]] for site, value in results["dice"].items()]
+    return Figure("test-dice", plots.dice(results), [["site", "dice", "dice without the site"], *rows])
+
+
+def freerider(results: Mapping[str, Any]) -> Figure:
+    scores = {site: found["scores"] for site, found in results["freerider"].items()}
+    rows = [[number, *row] for number, row in enumerate(zip(*scores.values(), strict=True), 1)]
+    return Figure("free-rider-scores", plots.freerider(scores), [["round", *scores], *rows])
+
+
+def _by_round(rounds: Rounds, key: str) -> list[list[Any]]:
+    """A column a site; empty where it was absent."""
+    sites = plots.sites_of(rounds)
+    rows = [[entry["round"] + 1, *(entry["sites"].get(site, {}).get(key) for site in sites)] for entry in rounds]
+    return [["round", *sites], *rows]

@@ -1,0 +1,148 @@
+"""What a page shows of a run that goes on: from the run's record and the time of day alone."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from shlex import quote
+from statistics import median
+from time import localtime, strftime
+from typing import Any
+
+from fedce.config import Config
+from fedce.record import RunFolder, flags_by_site
+from fedce.report import summary
+from fedce.words import duration
+
+ROUNDS_TIMED = 20
+"""So many of the last rounds tell how long one takes."""
+ROUNDS_OF_PATIENCE = 5
+SECONDS_OF_PATIENCE = 60
+SECONDS_TO_FIRST_ROUND = 300
+"""Nobody knows yet how long a round takes; the sites' workers are starting too."""
+SHOWN_NOTES = 8
+
+
+@dataclass(frozen=True)
+class Record:
+    """What the run folder held when it was read."""
+
+    config: Config
+    ledger: Sequence[Mapping[str, Any]]
+    results: Mapping[str, Any] | None
+    has_report: bool
+
+    @classmethod
+    def read(cls, run: RunFolder) -> "Record":
+        results = run.results if run.results_file.exists() else None
+        return cls(run.config, run.ledger(), results, run.report_file.exists())
+
+    @cached_property
+    def rounds(self) -> list[Mapping[str, Any]]:
+        return [entry for entry in self.ledger if entry["kind"] == "round"]
+
+    @cached_property
+    def n_done(self) -> int:
+        return int(self.rounds[-1]["round"]) + 1 if self.rounds else 0
+
+    @cached_property
+    def round_seconds(self) -> float | None:
+        """How long a round takes, with all that lies between two; the median, because a run may have been stopped."""
+        last = self.rounds[-ROUNDS_TIMED - 1 :]
+        gaps = [after["time"] - before["time"] for before, after in pairwise(last)]
+        return median(gaps or [entry["seconds"] for entry in last]) if last else None
+
+    def stands_still(self, now: float) -> bool:
+        """Whether nothing was recorded for much longer than a round takes."""
+        if self.results is not None or not self.ledger:
+            return False
+        patience = (
+            SECONDS_TO_FIRST_ROUND
+            if self.round_seconds is None
+            else max(SECONDS_OF_PATIENCE, ROUNDS_OF_PATIENCE * self.round_seconds)
+        )
+        # After a resume, the rounds since the last checkpoint are run again, and not recorded twice.
+        return now - float(self.ledger[-1]["time"]) > patience + self.config.engine.checkpoint_seconds
+
+
+def values_of(record: Record, run: Path, now: float) -> dict[str, Any]:
+    """The page's values, but for the figures."""
+    config, results = record.config, record.results
+    return {
+        "name": run.resolve().name,
+        "algorithm": config.algorithm.name,
+        # The folder's name alone, as in the report.
+        "data_name": Path(config.data.source).name,
+        "seed": config.seed,
+        "n_done": record.n_done,
+        "n_rounds": config.n_rounds,
+        "status": status_line(record, now),
+        "warning": _warning(record, run, now),
+        "finished": results is not None,
+        "has_report": record.has_report,
+        "report_command": f"fedce report {quote(str(run))}",
+        "summary": summary(dict(results)) if results is not None else [],
+        "sites": _site_rows(record),
+        "notes": _notes(record.rounds),
+    }
+
+
+def status_line(record: Record, now: float) -> str:
+    """How far the run is, in one line."""
+    n_rounds = record.config.n_rounds
+    if record.results is not None:
+        took, mean = duration(record.results["seconds"]), record.results["fairness"]["mean"]
+        return f"Finished: {n_rounds} rounds in {took} of training, mean test Dice {mean:.3f}."
+    if record.round_seconds is None:
+        return f"Starting: none of {n_rounds} rounds is done yet."
+    reached = f"mean validation Dice {record.rounds[-1]['mean_score']:.3f}"
+    if record.n_done >= n_rounds:
+        return f"All {n_rounds} rounds are done, {reached}; the test images are next."
+    # Of a run that stands still nobody knows how much time is left.
+    left = f", about {duration(record.round_seconds * (n_rounds - record.n_done))} left"
+    return f"Round {record.n_done} of {n_rounds}, {reached}{'' if record.stands_still(now) else left}."
+
+
+def _warning(record: Record, run: Path, now: float) -> dict[str, str] | None:
+    """That the run stands still, and how to go on."""
+    if not record.stands_still(now):
+        return None
+    since = strftime("%Y-%m-%d %H:%M:%S", localtime(record.ledger[-1]["time"]))
+    usual = f", where a round takes {record.round_seconds:.1f} s" if record.round_seconds is not None else ""
+    return {
+        "text": f"The run is not advancing: no news since {since}{usual}. It has stalled, or was stopped or killed.",
+        "command": f"fedce run --resume {quote(str(run))}",
+    }
+
+
+def _site_rows(record: Record) -> list[dict[str, Any]]:
+    """What is known of each site now; None where it sent nothing in the last round."""
+    results = record.results
+    about: Mapping[str, Any] = next((entry["sites"] for entry in record.ledger if entry["kind"] == "start"), {})
+    now = record.rounds[-1]["sites"] if record.rounds else {}
+    flags = results["flags"] if results is not None else flags_by_site(record.rounds)
+    return [
+        {
+            "site": site,
+            "n_train": about[site]["n_train"],
+            **{key: now.get(site, {}).get(key) for key in ("score", "weight", "share", "loss", "seconds")},
+            "dice": results["dice"].get(site) if results is not None else None,
+            "flags": flags.get(site, []),
+        }
+        for site in about
+    ]
+
+
+def _notes(rounds: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The last things that were noted, newest first."""
+    notes = [
+        f"Round {entry['round'] + 1}: {text}"
+        for entry in reversed(rounds)
+        for text in (
+            *(f"reply of {site} rejected ({reason})" for site, reason in entry["rejected"].items()),
+            *entry["notes"],
+        )
+    ]
+    more = [f"and {len(notes) - SHOWN_NOTES} earlier"] if len(notes) > SHOWN_NOTES else []
+    return notes[:SHOWN_NOTES] + more

@@ -1,0 +1,51 @@
+"""The paper's Fig. 3: how bright the sites' pixels are, and how far apart that makes the sites."""
+
+from fedce.config import Config
+from fedce.data.inspection import inspect_sites
+from fedce.studies.base import Cell, Context, Outcome, Picture, Table
+
+TITLE = "Data: intensity distributions (the paper's Fig. 3)"
+
+
+def trainings(context: Context) -> list[Config]:
+    return []
+
+
+def evaluate(context: Context) -> Outcome:
+    from fedce.report import plots
+    from fedce.report.inspection import summary
+
+    found = inspect_sites(context.sites)
+    rows: list[list[Cell]] = [
+        [
+            site,
+            *(None if i == j else float(d) for j, d in enumerate(found.distances[i])),
+            float(found.mean_distances[i]),
+        ]
+        for i, site in enumerate(context.names)
+    ]
+    distances = Table(
+        "distances",
+        "Wasserstein-1 distance between two sites' grey values, in levels of 255, mean over channels.",
+        ["site", *context.names, "to others"],
+        rows,
+        digits=1,
+    )
+    histograms = Table(
+        "histograms",
+        "Share of pixels in 64 steps of brightness.",
+        ["site", "channel", *(str(4 * i) for i in range(found.sites[0].grey.histogram.shape[-1]))],
+        [
+            [site.name, str(channel), *(float(share) for share in shares)]
+            for site in found.sites
+            for channel, shares in enumerate(site.grey.histogram)
+        ],
+        digits=6,
+    )
+    picture = Picture(
+        "intensities",
+        "How bright each site's pixels are, by channel, before the average of all sites (shaded).",
+        plots.grey_values(found.sites).encode(),
+        data=histograms,
+    )
+    return Outcome("data", TITLE, summary(found), [distances], [picture])

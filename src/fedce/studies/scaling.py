@@ -1,0 +1,124 @@
+"""More and more sites: does the estimate still agree with the truth, and what does it cost?
+
+Larger federations are made by cutting each site into shards, the smallest by taking the first three sites. The images
+stay the same, so what changes is how many sites share them.
+"""
+
+from dataclasses import dataclass
+
+from fedce import value as valuing
+from fedce.config import Config
+from fedce.errors import DataError
+from fedce.studies.base import Context, Outcome, Picture, Table
+from fedce.valuation.agreement import agreement
+
+TITLE = "Scaling: agreement and cost as sites grow"
+ROUNDS = 20
+"""At most: leave-one-out trains once for each site."""
+FEWEST = 3
+
+
+def trainings(context: Context) -> list[Config]:
+    return [config for n in sizes(context) for config in _of_size(context, n)]
+
+
+def sizes(context: Context) -> list[int]:
+    """Numbers of sites: three, all, and the doubles of that as far as the sites can be cut."""
+    n = len(context.names)
+    found = [FEWEST, n] if n > FEWEST else [n]
+    while found[-1] * 2 <= context.largest and _can_cut(context, found[-1] * 2 // n):
+        found.append(found[-1] * 2)
+    return found
+
+
+def _can_cut(context: Context, shards: int) -> bool:
+    try:
+        context.store.sites(context.config.data.model_copy(update={"shards": shards}))
+    except DataError:
+        return False
+    return True
+
+
+def _of_size(context: Context, n: int) -> list[Config]:
+    """FedCE with everybody, then without each site; one seed."""
+    whole = len(context.names)
+    choice = {"sites": tuple(context.names[:n])} if n < whole else {"shards": n // whole}
+    config = context.config.model_copy(update={"data": context.config.data.model_copy(update=choice)})
+    rounds = min(ROUNDS, context.config.n_rounds)
+    everybody = context.training("fedce", context.seeds[0], data=config.data, rounds=rounds)
+    names = [site.name for site in context.store.sites(config.data)]
+    return valuing.trainings(everybody, "loo", names)
+
+
+@dataclass(frozen=True)
+class _Point:
+    """One size of federation."""
+
+    n_sites: int
+    pearson: float | None
+    spearman: float | None
+    largest_drop: float
+    seconds_a_round: float
+    seconds: float
+    """Of FedCE's training."""
+    seconds_of_truth: float
+
+
+def _point(context: Context, n: int) -> _Point:
+    configs = _of_size(context, n)
+    found = valuing.value(configs[0], "loo", context.store)
+    agrees = agreement(list(found.estimate.values()), list(found.values.values()))
+    seconds = [float(context.result(config).values["seconds"]) for config in configs]
+    return _Point(
+        n_sites=n,
+        pearson=agrees.pearson,
+        spearman=agrees.spearman,
+        largest_drop=max(found.values.values()),
+        seconds_a_round=seconds[0] / configs[0].n_rounds,
+        seconds=seconds[0],
+        seconds_of_truth=sum(seconds),
+    )
+
+
+def evaluate(context: Context) -> Outcome:
+    from fedce.report import plots
+
+    points = [_point(context, n) for n in sizes(context)]
+    table = Table(
+        "scaling",
+        "FedCE against leave-one-out (correlations with the drops), the largest drop in points, seconds a round, "
+        "and seconds of leave-one-out.",
+        ["sites", "Pearson, %", "Spearman, %", "largest drop", "seconds a round", "seconds of leave-one-out"],
+        [
+            [
+                str(point.n_sites),
+                None if point.pearson is None else 100 * point.pearson,
+                None if point.spearman is None else 100 * point.spearman,
+                100 * point.largest_drop,
+                point.seconds_a_round,
+                point.seconds_of_truth,
+            ]
+            for point in points
+        ],
+    )
+    picture = Picture(
+        "cost",
+        "Seconds to know the contributions: FedCE gives them with one training, leave-one-out needs one more a site.",
+        plots.cost(
+            [point.n_sites for point in points],
+            {
+                "FedCE": [point.seconds for point in points],
+                "leave-one-out": [point.seconds_of_truth for point in points],
+            },
+        ).encode(),
+        data=table,
+    )
+    first, last = points[0], points[-1]
+    findings = [
+        f"From {first.n_sites} to {last.n_sites} sites leave-one-out takes "
+        f"{last.seconds_of_truth / first.seconds_of_truth:.1f} times as long, a round of FedCE "
+        f"{last.seconds_a_round / first.seconds_a_round:.1f} times.",
+        f"With {last.n_sites} sites the largest drop is {100 * last.largest_drop:.2f} points: the more sites share the "
+        "same images, the less one is worth, and the harder its worth is to measure.",
+    ]
+    return Outcome("scaling", TITLE, findings, [table], [picture])

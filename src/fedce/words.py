@@ -1,0 +1,9 @@
+"""Numbers in words, the same in the terminal and on pages."""
+
+
+def duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes_more = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes_more:02d} min"
+    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
