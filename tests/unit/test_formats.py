@@ -4,6 +4,7 @@ import json
 import os
 from pathlib import Path
 
+import nibabel
 import numpy as np
 import pytest
 import SimpleITK as sitk
@@ -518,6 +519,65 @@ def test_all_bad_files_are_told_at_once(tmp_path: Path, monkeypatch):
     assert left == [], "nothing of a site with a problem is kept"
 
 
+def test_a_file_is_what_its_ending_says(tmp_path: Path):
+    write_pairs(tmp_path, "images/{}.png", "masks/{}.png")
+    mask = tmp_path / "north/masks/case1.png"
+    Image.fromarray(square_mask()).save(mask, format="JPEG")
+    with pytest.raises(DataError, match=r"case1.png is a JPEG file by its content"):
+        load_sites(tmp_path)
+
+
+def test_a_truncated_palette_image_is_named(tmp_path: Path):
+    write_pairs(tmp_path, "images/{}.png", "masks/{}.png")
+    path = tmp_path / "north/images/case1.png"
+    Image.fromarray(picture(0)).convert("P").save(path)
+    path.write_bytes(path.read_bytes()[:-60])
+    with pytest.raises(DataError, match=r"can't read the image .*case1.png"):
+        load_sites(tmp_path)
+
+
+def test_a_few_bright_pixels_do_not_vanish(tmp_path: Path):
+    write_pairs(tmp_path, "images/{}.png", "masks/{}.png")
+    values = np.full(SIZE, 7, np.uint16)
+    values[3, 3:5] = 900
+    Image.fromarray(values).save(tmp_path / "north/images/case0.png")
+    assert load_sites(tmp_path)[0].images[0].max() == 255
+
+
+def test_a_big_endian_volume(tmp_path: Path):
+    write_volumes(tmp_path)
+    expected = load_sites(tmp_path)[0].images[0].copy()
+    for path in tmp_path.rglob("*.nii.gz"):
+        image = nibabel.load(path)
+        header = image.header.copy().as_byteswapped(">")
+        values = np.asanyarray(image.dataobj).astype(image.get_data_dtype().newbyteorder(">"))
+        nibabel.save(nibabel.Nifti1Image(values, image.affine, header), path)
+    assert (load_sites(tmp_path)[0].images[0] == expected).all()
+
+
+def test_a_link_that_leads_nowhere_is_no_silent_absence(tmp_path: Path):
+    write_pairs(tmp_path, "images/{}.png", "masks/{}.png")
+    (tmp_path / "west").symlink_to(tmp_path / "west")
+    with pytest.raises(DataError, match="west is a link that leads nowhere"):
+        load_sites(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        ('{"training": []}', "lists nothing"),
+        ('{"training": [], "validation": 5}', "'validation' is not a list"),
+        ('{"training": [{"image": "", "label": "."}]}', "expected"),
+        ("[" * 100_000, "is not a JSON datalist"),
+    ],
+)
+def test_an_odd_datalist_is_one_line(tmp_path: Path, content: str, line: str):
+    write_lists(tmp_path, {"training": list(range(8))})
+    (tmp_path / "client_north.json").write_text(content)
+    with pytest.raises(DataError, match=line):
+        load_sites(tmp_path)
+
+
 # ---- the cache ----
 
 
@@ -543,6 +603,22 @@ def test_a_changed_file_is_read_again(cached: Path):
     Image.fromarray(np.full(SIZE, 7, np.uint8)).save(path)
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
     assert (load_sites(cached)[0].images[1] == 7).all(), "content counts, not the time of the file"
+
+
+def test_changed_voxels_beside_a_header_are_read_again(tmp_path: Path, monkeypatch):
+    monkeypatch.setenv("FEDCE_CACHE", str(tmp_path / "cache"))
+    data = write_volumes(tmp_path / "data", ".mhd")
+    before = load_sites(data)[0].fingerprint
+    voxels = data / "north/images/P0.raw"
+    voxels.write_bytes(voxels.read_bytes()[::-1])
+    assert load_sites(data)[0].fingerprint != before
+
+
+def test_a_cache_with_a_damaged_description_is_built_again(cached: Path, tmp_path: Path):
+    before = [site.fingerprint for site in load_sites(cached)]
+    for path in (tmp_path / "cache").rglob("about.json"):
+        path.write_text("{}")
+    assert [site.fingerprint for site in load_sites(cached)] == before
 
 
 def test_other_choices_have_their_own_cache(cached: Path):

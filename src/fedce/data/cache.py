@@ -74,7 +74,10 @@ def content_of(path: Path) -> str:
         return sha256("\n".join(inside).encode()).hexdigest()
     try:
         with path.open("rb") as file:
-            return file_digest(file, "sha256").hexdigest()
+            digest = file_digest(file, "sha256").hexdigest()
+        # A MetaImage header's voxels are in another file, beside it.
+        beside = [path.with_suffix(end) for end in (".raw", ".zraw")] if path.suffix.lower() == ".mhd" else []
+        return " ".join([digest, *(content_of(file) for file in beside if file.exists())])
     except OSError as error:
         raise DataError(f"can't read {path}: {error.strerror}") from None
 
@@ -104,7 +107,12 @@ def load(key: str) -> Cached | None:
         for part, array in zip(("images", "masks"), arrays, strict=True):
             if (folder / f"{part}.bin").stat().st_size != array.size:
                 return None
-    except (OSError, ValueError):  # Not there yet, or cut off by a full disk or a copy: built again.
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+    ):  # Not there yet, or cut off by a full disk or a copy: built again.
         return None
     origins = tuple(Origin(**{**one, "spacing": _pair(one["spacing"])}) for one in about["origins"])
     return Cached(arrays[0], arrays[1], origins)

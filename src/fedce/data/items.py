@@ -72,7 +72,11 @@ def _named(site: str, items: Sequence[Item], problems: Problems) -> list[Item]:
 def _site_folders(root: Path) -> list[Path]:
     if not root.is_dir():
         raise DataError(f"no such data folder: {root}; give a folder of sites, or fundus6 or prostate6")
-    folders = sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
+    seen = sorted(path for path in root.iterdir() if not path.name.startswith("."))
+    for path in seen:
+        if path.is_symlink() and not path.exists():
+            raise DataError(f"{path} is a link that leads nowhere; mend or remove it")
+    folders = [path for path in seen if path.is_dir()]
     if not folders:
         raise DataError(
             f"{root} holds no site folders; expected <site>/images/* and <site>/masks/* in it, or client_<site>.json"
@@ -180,7 +184,7 @@ def _cases_file(folder: Path, config: DataConfig, problems: Problems) -> dict[st
         return {}
     path = folder / CASES_FILE
     try:
-        with path.open(newline="", encoding="utf-8") as file:
+        with path.open(newline="", encoding="utf-8-sig") as file:
             rows = list(csv.DictReader(file))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         problems.add(
@@ -231,14 +235,20 @@ def _datalists(root: Path, config: DataConfig) -> dict[str, Path]:
 
 def _listed(site: str, path: Path, base: Path, config: DataConfig, problems: Problems) -> list[Item]:
     try:
-        content = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
+        content = json.loads(path.read_text("utf-8-sig"))
+    except (OSError, ValueError, RecursionError) as error:
         problems.add(f"site {site!r}: {path} is not a JSON datalist ({error})")
         return []
     if not isinstance(content, dict) or not isinstance(content.get("training"), list):
         problems.add(f"site {site!r}: {path} has no list 'training'; expected a MONAI or Decathlon datalist")
         return []
+    for name in SECTIONS:
+        if not isinstance(content.get(name, []), list):
+            problems.add(f"site {site!r}: {path}: {name!r} is not a list")
+            return []
     sections = [name for name in SECTIONS if content.get(name)]
+    if not sections:
+        problems.add(f"site {site!r}: {path} lists nothing")
     if len(sections) == 2:
         missing = next(name for name in SECTIONS if name not in sections)
         problems.add(
@@ -261,7 +271,10 @@ def _listed(site: str, path: Path, base: Path, config: DataConfig, problems: Pro
 def _listed_item(
     where: str, entry: Any, base: Path, config: DataConfig, part: str | None, problems: Problems
 ) -> Item | None:
-    if not isinstance(entry, dict) or not all(isinstance(entry.get(key), str) for key in ("image", "label")):
+    keys = ("image", "label")
+    if not isinstance(entry, dict) or not all(
+        isinstance(entry.get(key), str) and Path(entry[key]).name for key in keys
+    ):
         problems.add(f'{where}: expected {{"image": PATH, "label": PATH}}, got {json.dumps(entry)[:80]}')
         return None
     paths = []

@@ -17,6 +17,15 @@ Intensity = Literal["auto", "percentile", "minmax"] | tuple[float, float]
 FOREGROUND: Classes = {"foreground": range(1, 256)}
 ENDINGS = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp")
 LOSSY = (".jpg", ".jpeg")
+FORMATS = {
+    ".png": ("PNG",),
+    ".jpg": ("JPEG", "MPO"),
+    ".jpeg": ("JPEG", "MPO"),
+    ".tif": ("TIFF",),
+    ".tiff": ("TIFF",),
+    ".bmp": ("BMP", "DIB"),
+}
+"""What a file must be that ends so: a JPEG mask called .png would bring its blur as labels."""
 MAX_PIXELS = 64_000_000
 """A file that claims more is taken for a mistake, before it is decoded."""
 PERCENTILES = (0.5, 99.5)
@@ -29,8 +38,11 @@ def open_image(path: Path) -> Image.Image:
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             file = Image.open(path)
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+    except Exception as error:  # noqa: BLE001 (a damaged file may make a decoder raise anything)
         raise DataError(f"can't read the image {path}: {_reason(error)}") from None
+    if file.format not in FORMATS.get(path.suffix.lower(), (file.format,)):
+        file.close()
+        raise DataError(f"{path} is a {file.format} file by its content; give it the ending that it is")
     n_pages = getattr(file, "n_frames", 1)
     if file.width * file.height <= MAX_PIXELS and n_pages == 1:
         return file
@@ -46,7 +58,10 @@ def _reason(error: Exception) -> str:
 
 def is_grey(file: Image.Image) -> bool:
     if file.mode == "P":
-        palette = np.asarray(file.getpalette("RGB")).reshape(-1, 3)
+        try:
+            palette = np.asarray(file.getpalette("RGB")).reshape(-1, 3)
+        except Exception as error:  # noqa: BLE001 (a damaged file may make a decoder raise anything)
+            raise DataError(f"can't read the image {getattr(file, 'filename', '')}: {error}") from None
         return bool((palette == palette[:, :1]).all())
     return file.mode in ("1", "L", "LA", "La", "F") or file.mode.startswith("I")
 
@@ -121,6 +136,8 @@ def to_bytes(values: NDArray[Any], intensity: Intensity, path: Path) -> Bytes:
             f"{path} holds {int((~np.isfinite(values)).sum())} values that are no numbers (NaN or infinite)"
         )
     low, high = _window(values, intensity)
+    if not low < high and intensity == "percentile":  # Almost all of it is one value: what is left must not vanish.
+        low, high = _window(values, "minmax")
     if not low < high:
         return np.zeros(values.shape, np.uint8)
     scale = ScaleIntensityRange(a_min=low, a_max=high, b_min=0, b_max=255, clip=True)
@@ -138,12 +155,12 @@ def _window(values: NDArray[Any], intensity: Intensity) -> tuple[float, float]:
 def _decoded(file: Image.Image, path: Path) -> NDArray[Any]:
     try:
         return np.asarray(file)
-    except (OSError, SyntaxError, ValueError) as error:
+    except Exception as error:  # noqa: BLE001 (a damaged file may make a decoder raise anything)
         raise DataError(f"can't read the image {path}: {error}") from None
 
 
 def _converted(file: Image.Image, mode: str, path: Path) -> Bytes:
     try:
         return np.asarray(file.convert(mode), np.uint8)
-    except (OSError, SyntaxError, ValueError) as error:
+    except Exception as error:  # noqa: BLE001 (a damaged file may make a decoder raise anything)
         raise DataError(f"can't read the image {path}: {error}") from None

@@ -1,7 +1,6 @@
 """Volumes (NIfTI, MetaImage, NRRD, DICOM series) as stacks of slices in the patient's own orientation."""
 
 import gzip
-import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -133,7 +132,6 @@ def _nifti(path: Path, channel: int | None) -> Any:
     """By nibabel: ITK reads a NaN, and what is missing of a truncated file, as zero and says nothing."""
     import nibabel
     import SimpleITK as sitk
-    from nibabel.filebasedimages import ImageFileError
 
     try:
         file = nibabel.load(path)
@@ -141,9 +139,12 @@ def _nifti(path: Path, channel: int | None) -> Any:
         _check_shape(file.shape[:3] if several else file.shape, path)
         values = np.asanyarray(file.dataobj[..., channel] if several else file.dataobj)
         affine = np.asarray(file.affine, np.float64)
-    except (OSError, EOFError, ValueError, zlib.error, ImageFileError) as error:
-        if isinstance(error, DataError):
-            raise
+        if values.dtype.kind not in "iuf":
+            raise DataError(f"{path} holds {values.dtype} values, expected one number a voxel")
+        values = values.astype(values.dtype.newbyteorder("="), copy=False)
+    except DataError:
+        raise
+    except Exception as error:  # noqa: BLE001 (a damaged header may make the reader raise anything)
         raise DataError(f"can't read the volume {path}: {str(error) or type(error).__name__}") from None
     values = values.astype(np.float32) if values.dtype.kind == "f" else values
     image = sitk.GetImageFromArray(np.ascontiguousarray(values.T))
