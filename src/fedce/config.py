@@ -5,6 +5,7 @@ import sys
 import tomllib
 from collections.abc import Mapping
 from importlib import import_module
+from math import inf
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -101,8 +102,8 @@ class DataConfig(_Table):
     @field_validator("intensity")
     @classmethod
     def _is_a_window(cls, intensity: str | tuple[float, float]) -> str | tuple[float, float]:
-        if isinstance(intensity, tuple) and not intensity[0] < intensity[1]:
-            raise ValueError("a window goes from low to high")
+        if isinstance(intensity, tuple) and not -inf < intensity[0] < intensity[1] < inf:
+            raise ValueError("a window goes from low to high, both finite")
         return intensity
 
     @model_validator(mode="after")

@@ -143,6 +143,9 @@ def test_splits_are_disjoint_complete_and_repeatable():
 def test_some_sites_only(folder: Path):
     write_site(folder, "west")
     assert [site.name for site in load_sites(str(folder), sites=["north", "west"])] == ["north", "west"]
+    write_site(folder, "broken")
+    (folder / "broken" / "images" / "0.png").write_text("none")
+    assert len(load_sites(str(folder), sites=["north", "west"])) == 2, "what is not chosen is not looked at"
     with pytest.raises(DataError, match=r"data\.sites names 'norht', did you mean 'north'"):
         load_sites(str(folder), sites=["norht"])
     with pytest.raises(DataError, match="at least two sites"):

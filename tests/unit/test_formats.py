@@ -544,6 +544,28 @@ def test_a_few_bright_pixels_do_not_vanish(tmp_path: Path):
     assert load_sites(tmp_path)[0].images[0].max() == 255
 
 
+def test_a_mask_turned_about_the_diagonal_is_elsewhere(tmp_path: Path):
+    """Both ends of the diagonal stay where they are; the other corners don't."""
+    write_volumes(tmp_path)
+    cube = sitk.GetImageFromArray(np.random.default_rng(0).integers(0, 99, (12, 12, 12)).astype(np.int16))
+    mask = sitk.GetImageFromArray(np.ones((12, 12, 12), np.uint8))
+    axis, angle = np.ones(3) / np.sqrt(3), np.deg2rad(20)
+    cross = np.cross(np.eye(3), axis)
+    turn = np.eye(3) + np.sin(angle) * cross + (1 - np.cos(angle)) * cross @ cross
+    mask.SetDirection(turn.ravel())
+    sitk.WriteImage(cube, str(tmp_path / "north/images/P1.nii.gz"))
+    sitk.WriteImage(mask, str(tmp_path / "north/masks/P1.nii.gz"))
+    with pytest.raises(DataError, match=r"mm away from its image P1.nii.gz"):
+        load_sites(tmp_path)
+
+
+def test_a_tiff_that_asks_to_be_turned_is_refused(tmp_path: Path):
+    write_pairs(tmp_path, "images/{}.tif", "masks/{}.png")
+    Image.fromarray(picture(0)).save(tmp_path / "north/images/case1.tif", tiffinfo={274: 3})
+    with pytest.raises(DataError, match=r"case1.tif asks to be turned"):
+        load_sites(tmp_path)
+
+
 def test_a_big_endian_volume(tmp_path: Path):
     write_volumes(tmp_path)
     expected = load_sites(tmp_path)[0].images[0].copy()

@@ -26,6 +26,10 @@ FORMATS = {
     ".bmp": ("BMP", "DIB"),
 }
 """What a file must be that ends so: a JPEG mask called .png would bring its blur as labels."""
+ORIENTATION = 274
+"""The tag that asks viewers to turn an image; of TIFF files it is applied on reading, of others never."""
+NEARLY_WHOLE = 1e-3
+"""A resampled mask's 0.9999999 is a 1."""
 MAX_PIXELS = 64_000_000
 """A file that claims more is taken for a mistake, before it is decoded."""
 PERCENTILES = (0.5, 99.5)
@@ -43,6 +47,11 @@ def open_image(path: Path) -> Image.Image:
     if file.format not in FORMATS.get(path.suffix.lower(), (file.format,)):
         file.close()
         raise DataError(f"{path} is a {file.format} file by its content; give it the ending that it is")
+    if path.suffix.lower() in (".tif", ".tiff") and file.getexif().get(ORIENTATION, 1) != 1:
+        file.close()
+        raise DataError(
+            f"{path} asks to be turned when it is shown, which its mask does not; save it as it is to be seen"
+        )
     n_pages = getattr(file, "n_frames", 1)
     if file.width * file.height <= MAX_PIXELS and n_pages == 1:
         return file
@@ -100,6 +109,8 @@ def _nearest(values: NDArray[Any], known: Sequence[int]) -> Bytes:
 
 
 def checked_labels(values: NDArray[Any], classes: Classes, path: Path) -> Bytes:
+    if values.dtype.kind == "f" and np.abs(values - values.round()).max(initial=0) < NEARLY_WHOLE:
+        values = values.round()
     found = np.unique(values)
     if unexpected := sorted(set(found.tolist()) - {0}.union(*classes.values())):
         known = sorted({0}.union(*classes.values()))

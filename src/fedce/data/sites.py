@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cache, cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from fedce.files import writing
 
 Pixels = NDArray[np.uint8]
 Notify = Callable[[str], None]
+T = TypeVar("T")
 CHUNK_BYTES = 2**22
 
 
@@ -82,14 +83,18 @@ def load_sites(source: str | DataConfig = "fundus6", *, notify: Notify | None = 
     config = source if isinstance(source, DataConfig) else parse({"data": {"source": str(source), **options}}).data
     say = notify or (lambda message: None)
     whole = _built_in(config, say) if config.source in BUILT_IN else _from_files(config, say)
-    members = [member for member in whole.members if not config.sites or member.name in config.sites]
-    for name in config.sites:
-        if name not in (names := [member.name for member in whole.members]):
-            raise DataError(f"data.sites names {name!r}{nearest(name, names)}; there are: {', '.join(names)}")
-    shards = [shard for member in members for shard in cut(member, config.shards)]
+    shards = [shard for member in whole.members for shard in cut(member, config.shards)]
     if len(shards) < 2:
         raise DataError(f"a federation needs at least two sites, {config.source!r} has only {shards[0].name!r}")
     return replace(whole, members=tuple(shards))
+
+
+def _chosen(by_site: Mapping[str, T], config: DataConfig) -> dict[str, T]:
+    """The sites that data.sites names, or all; the others are not even looked at."""
+    for name in config.sites:
+        if name not in by_site:
+            raise DataError(f"data.sites names {name!r}{nearest(name, by_site)}; there are: {', '.join(by_site)}")
+    return {name: value for name, value in by_site.items() if not config.sites or name in config.sites}
 
 
 def cut(site: SiteData, n_shards: int) -> list[SiteData]:
@@ -126,7 +131,7 @@ def _shard(site: SiteData, i: int, rows: NDArray[np.int64]) -> SiteData:
 def _from_files(config: DataConfig, notify: Notify) -> Sites:
     problems = Problems()
     classes: Classes = config.classes or FOREGROUND
-    found = find_items(config, problems)
+    found = _chosen(find_items(config, problems), config)
     # All of it is looked at before anything is refused, so that a user mends all of it at once.
     members = [_member(name, items, classes, config, notify, problems) for name, items in found.items()]
     _check_groups(found, config, problems)
@@ -217,7 +222,7 @@ def _built_in(config: DataConfig, notify: Notify) -> Sites:
     scale = synthetic.SCALES[config.scale]
     size = config.size or scale.size
     members = []
-    for name, n in synthetic.counts(federation, scale.share).items():
+    for name, n in _chosen(synthetic.counts(federation, scale.share), config).items():
         images, masks = (_cached(config, name, n, size, part, notify) for part in ("images", "masks"))
         files = tuple(f"{name}-{i:04d}.png" for i in range(n))
         members.append(SiteData(name, images, masks, files, files, split(name, files, config.split, config.seed)))

@@ -4,6 +4,7 @@ import gzip
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import product
 from math import prod
 from pathlib import Path
 from typing import Any, Literal
@@ -228,8 +229,7 @@ def _check_same_place(image: Any, mask: Any, image_path: Path, mask_path: Path) 
             f"mask {mask_path} is {sizes[0]}, its image {image_path.name} {sizes[1]}; they must be the same"
         )
     # The corners tell of origin, spacing and direction at once, in millimetres.
-    far = tuple(size - 1 for size in image.GetSize())
-    for corner in ((0,) * len(far), far):
+    for corner in product(*((0, size - 1) for size in image.GetSize())):
         places = [np.array(one.TransformIndexToPhysicalPoint(corner)) for one in (image, mask)]
         distance = float(np.abs(places[0] - places[1]).max())
         if distance > TOLERANCE_MM:
