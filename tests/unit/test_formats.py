@@ -2,6 +2,8 @@
 
 import json
 import os
+import struct
+import zlib
 from pathlib import Path
 
 import nibabel
@@ -113,8 +115,9 @@ def test_sixteen_bit_masks_keep_their_values(tmp_path: Path):
         Image.fromarray(square_mask(3).astype(np.uint16)).save(path)
     assert load_sites(tmp_path, classes={"a": [3]})[0].masks.sum() == 4 * 64
     Image.fromarray(square_mask(3).astype(np.uint16) * 200).save(tmp_path / "north/masks/case0.png")
+    assert load_sites(tmp_path)[0].masks.sum() == 4 * 64, "without a table every value above 0 is foreground"
     with pytest.raises(DataError, match=r"case0.png holds the value 600, which data.classes gives to no class"):
-        load_sites(tmp_path)
+        load_sites(tmp_path, classes={"a": [3]})
 
 
 def test_a_jpeg_mask_goes_back_to_its_values(tmp_path: Path):
@@ -556,6 +559,28 @@ def test_a_mask_turned_about_the_diagonal_is_elsewhere(tmp_path: Path):
     sitk.WriteImage(cube, str(tmp_path / "north/images/P1.nii.gz"))
     sitk.WriteImage(mask, str(tmp_path / "north/masks/P1.nii.gz"))
     with pytest.raises(DataError, match=r"mm away from its image P1.nii.gz"):
+        load_sites(tmp_path)
+
+
+def test_sixteen_bits_a_colour_are_not_cut_unnoticed(tmp_path: Path):
+    write_pairs(tmp_path, "images/{}.png", "masks/{}.png")
+    rows = b"".join(b"\0" + bytes(6 * SIZE[1]) for _ in range(SIZE[0]))
+    header = struct.pack(">IIBBBBB", SIZE[1], SIZE[0], 16, 2, 0, 0, 0)
+    chunks = [(b"IHDR", header), (b"IDAT", zlib.compress(rows)), (b"IEND", b"")]
+    content = b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks
+    )
+    (tmp_path / "north/images/case1.png").write_bytes(content)
+    with pytest.raises(DataError, match=r"case1.png has 16 bits a colour"):
+        load_sites(tmp_path)
+
+
+def test_one_file_under_two_spellings_is_one(tmp_path: Path):
+    write_lists(tmp_path, {"training": [0, 1, 2, 3], "validation": [4, 5], "testing": [6, 7]})
+    lists = json.loads((tmp_path / "client_north.json").read_text())
+    lists["testing"][0] = {**lists["training"][0], "image": "files/../files/north/images/case0.png"}
+    (tmp_path / "client_north.json").write_text(json.dumps(lists))
+    with pytest.raises(DataError, match="lists 'files/north/images/case0' twice"):
         load_sites(tmp_path)
 
 

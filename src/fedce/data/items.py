@@ -283,7 +283,8 @@ def _listed_item(
             problems.add(f"{where}: {key} {entry[key]!r} {problem}")
             return None
         paths.append(base / entry[key])
-    name = Path(entry["image"]).with_name(stem(paths[0])).as_posix()
+    # By where it lies, so that one file under two spellings is one, and no path of this machine is in a name.
+    name = paths[0].resolve().relative_to(base.resolve()).with_name(stem(paths[0])).as_posix()
     case = name
     if config.case_column is not None:
         case = str(entry.get(config.case_column, ""))

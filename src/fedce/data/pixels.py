@@ -52,6 +52,9 @@ def open_image(path: Path) -> Image.Image:
         raise DataError(
             f"{path} asks to be turned when it is shown, which its mask does not; save it as it is to be seen"
         )
+    if file.format == "PNG" and _is_wide_colour(path):
+        file.close()
+        raise DataError(f"{path} has 16 bits a colour, which would be cut to 8; save it as 8-bit colour or 16-bit grey")
     n_pages = getattr(file, "n_frames", 1)
     if file.width * file.height <= MAX_PIXELS and n_pages == 1:
         return file
@@ -59,6 +62,13 @@ def open_image(path: Path) -> Image.Image:
     if n_pages > 1:
         raise DataError(f"{path} holds {n_pages} pages; save each as a file of its own")
     raise DataError(f"{path} claims {file.width}x{file.height} pixels; at most {MAX_PIXELS} are read")
+
+
+def _is_wide_colour(path: Path) -> bool:
+    """Bit depth and colour type stand at a fixed place in a PNG; Pillow keeps the upper bytes and does not tell."""
+    with path.open("rb") as file:
+        header = file.read(26)
+    return header[24] == 16 and header[25] != 0
 
 
 def _reason(error: Exception) -> str:
@@ -111,6 +121,8 @@ def _nearest(values: NDArray[Any], known: Sequence[int]) -> Bytes:
 def checked_labels(values: NDArray[Any], classes: Classes, path: Path) -> Bytes:
     if values.dtype.kind == "f" and np.abs(values - values.round()).max(initial=0) < NEARLY_WHOLE:
         values = values.round()
+    if classes is FOREGROUND and values.dtype.kind in "iu" and values.min(initial=0) >= 0:
+        values = np.minimum(values, 255)  # Every value above 0 is foreground, however wide.
     found = np.unique(values)
     if unexpected := sorted(set(found.tolist()) - {0}.union(*classes.values())):
         known = sorted({0}.union(*classes.values()))
