@@ -74,7 +74,11 @@ def examine(config: Config, out: Path, notify: Callable[[str], None] = lambda me
     yield Finding("network", "ok", f"{config.model.name}, {n:,} parameters, takes {_shape(sites)}")
     yield _disk(out, sites, n)
     yield _memory(sites, config)
-    yield _time(participants, config, sites)
+    try:
+        yield _time(participants, config, sites)
+    except (ValueError, RuntimeError) as error:
+        advice = "a last batch of one image is too small for batch norm: change train.batch_size or model.norm"
+        yield Finding("training", "problem", f"a step of training fails ({error})", advice)
 
 
 def _versions() -> Iterator[Finding]:
@@ -193,8 +197,13 @@ def _time(participants: Participants, config: Config, sites: Sites) -> Finding:
     """One batch of training, timed; a round is as long as the busiest worker."""
     learner = participants.learner
     torch.set_num_threads(1)  # As in the workers.
+    size = config.train.batch_size
+    # The smallest last batch is the one that a network may refuse.
+    smallest = min(sites, key=lambda one: len(one.split.train) % size or size)
+    last = smallest.split.train[: len(smallest.split.train) % size or size]
+    learner.train(learner.params, learner.batch(smallest.images[last], smallest.masks[last]), 0, {})
     site = max(sites, key=lambda one: len(one.images))
-    rows = site.split.train[: config.train.batch_size]
+    rows = site.split.train[:size]
     batch = learner.batch(site.images[rows], site.masks[rows])
     before = learner.params
     learner.train(before, batch, 0, {})

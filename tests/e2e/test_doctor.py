@@ -107,6 +107,15 @@ def test_a_network_that_does_not_fit(tmp_path: Path, fedce):
     assert findings(nowhere)["engine"][0]["verdict"] == "problem"
 
 
+def test_a_last_batch_that_batch_norm_refuses(tmp_path: Path, fedce):
+    for site in ("north", "south"):
+        write_site(tmp_path / "data", site, n=4)
+    small = ("--set", "model.channels=[4,4,4,4,4,4]", "--set", "train.batch_size=1")
+    result = fedce("doctor", "--data", tmp_path / "data", *small, "--json")
+    assert result.exit_code == 2
+    assert "train.batch_size" in findings(result)["training"][0]["advice"]
+
+
 def test_an_old_run_is_not_overwritten_unnoticed(tiny_run: Path, fedce):
     found = findings(fedce("doctor", "--scale", "tiny", "--out", tiny_run, "--json"))
     assert found["run folder"][0]["found"] == f"{tiny_run} already holds a run"

@@ -247,6 +247,38 @@ def test_dicom_series_are_ordered_by_position(tmp_path: Path):
     assert (from_dicom[0].masks == nifti[0].masks).all()
 
 
+def test_dicom_files_named_by_uid_are_a_series(tmp_path: Path):
+    image, mask = head()
+    for site in ("north", "south"):
+        for i in range(4):
+            folder = tmp_path / site / "images" / f"P{i}"
+            write_series(image, folder)
+            for n, path in enumerate(sorted(folder.iterdir())):
+                path.rename(folder / f"1.2.840.{n}")
+            (tmp_path / site / "masks").mkdir(exist_ok=True)
+            sitk.WriteImage(mask, str(tmp_path / site / "masks" / f"P{i}.nii.gz"))
+        stray = tmp_path / site / "images" / "notes"
+        stray.mkdir()
+        (stray / "LICENSE").write_text("no series")
+    assert len(load_sites(tmp_path)[0].images) == 8
+
+
+def test_what_cant_be_read_is_not_just_missing(tmp_path: Path):
+    write_pairs(tmp_path, "images/{}.png", "masks/{}.png")
+    for part in ("images", "masks"):
+        folder = tmp_path / "north" / part
+        (folder / "gone.png").symlink_to(tmp_path / "elsewhere.png")
+        (folder / "old.gif").write_bytes(b"GIF89a")
+        (folder / "P9").mkdir()
+        Image.fromarray(picture(0)).save(folder / "P9" / "x.png")
+    (tmp_path / "south" / "images" / "Thumbs.db").write_bytes(b"")
+    with pytest.raises(DataError) as caught:
+        load_sites(tmp_path)
+    text = str(caught.value)
+    assert text.startswith("6 problems")
+    assert [text.count(what) for what in ("leads nowhere", "is not read", "are not read")] == [2, 2, 2]
+
+
 def test_two_series_in_one_folder_are_refused(tmp_path: Path):
     image, mask = head()
     for site in ("north", "south"):

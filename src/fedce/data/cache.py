@@ -137,7 +137,12 @@ def build(key: str, frames: Iterator[Frame], problems: Problems) -> Cached | Non
             if (whole := load(key)) is not None:
                 return whole
             shutil.rmtree(target)
-        aside.rename(target)
+        try:
+            aside.rename(target)
+        except OSError:  # Another process was quicker by a moment.
+            if (whole := load(key)) is None:
+                raise
+            return whole
     except OSError as error:
         raise DataError(
             f"can't write the cache {target}: {error.strerror or error}; set FEDCE_CACHE to a folder with room"

@@ -3,7 +3,7 @@
 import csv
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,8 @@ LAYOUTS = (
 )
 SECTIONS = dict(zip(("training", "validation", "testing"), NAMES, strict=True))
 CASES_FILE = "cases.csv"
+PLURALS = ("images", "masks", "labels", "imagesTr", "labelsTr", "image", "mask")
+UNREAD = (".gif", ".webp", ".dcm", ".npy", ".npz", ".jp2", ".svs", ".mat")
 
 
 @dataclass(frozen=True)
@@ -115,11 +117,31 @@ def _in_folder(folder: Path, config: DataConfig, problems: Problems) -> list[Ite
             f"site {site!r} is empty: nothing in {folder} is called {asked} and ends in {', '.join(endings) or '.dcm'}"
         )
         return []
-    for line in best.problems(site):
+    for line in (*best.problems(site), *_unread(site, best)):
         problems.add(line)
     both = sorted(best.images.keys() & best.masks.keys())
     items = [Item(key, best.images[key], best.masks[key], key) for key in both]
     return _with_cases(site, items, config, _cases_file(folder, config, problems), problems)
+
+
+def _unread(site: str, match: "_Match") -> Iterator[str]:
+    """What lies beside a site's images and looks like one of them, but can't be read: it must not just be missing."""
+    used = {*match.images.values(), *match.masks.values()}
+    for folder in sorted({path.parent for path in used}):
+        for path in sorted(folder.iterdir()):
+            if path in used or path.name.startswith("."):
+                continue
+            if path.is_symlink():
+                if not path.exists():
+                    yield f"site {site!r}: {path} is a link that leads nowhere; fetch what it stands for, or remove it"
+            elif path.suffix.lower() in UNREAD:
+                yield f"site {site!r}: {path} is not read; save it as PNG, JPEG, TIFF or a volume, or remove it"
+            elif folder.name in PLURALS and path.is_dir() and _holds_images(path):
+                yield f"site {site!r}: the images in {path} are not read; move them to {folder}"
+
+
+def _holds_images(folder: Path) -> bool:
+    return any(ending(child, (*pixels.ENDINGS, *volumes.ENDINGS)) for child in folder.iterdir())
 
 
 @dataclass(frozen=True)
@@ -172,10 +194,21 @@ def _by_key(
 
 
 def _holds_series(folder: Path) -> bool:
-    """Whether it may be a DICOM series, whose files end in .dcm, .ima or nothing."""
-    return folder.is_dir() and any(
-        child.suffix.lower() in (".dcm", ".ima", "") and child.is_file() for child in folder.iterdir()
-    )
+    """Whether it may be a DICOM series."""
+    return folder.is_dir() and any(_is_dicom(child) for child in folder.iterdir())
+
+
+def _is_dicom(path: Path) -> bool:
+    """By its ending, or by the mark at byte 128: many archives name files by their UID."""
+    if path.name.startswith(".") or not path.is_file():
+        return False
+    if path.suffix.lower() in (".dcm", ".ima"):
+        return True
+    try:
+        with path.open("rb") as file:
+            return file.read(132)[128:] == b"DICM"
+    except OSError:
+        return False
 
 
 def _cases_file(folder: Path, config: DataConfig, problems: Problems) -> dict[str, str]:

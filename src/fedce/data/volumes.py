@@ -87,6 +87,8 @@ def nifti_bytes(image: Any) -> bytes:
         direction = np.array(image.GetDirection()).reshape(3, 3)
         affine[:3, :3] = TO_RAS @ direction * np.array(image.GetSpacing())
         affine[:3, 3] = TO_RAS @ np.array(image.GetOrigin())
+    if values.dtype.itemsize == 8 and values.dtype.kind in "iu":  # NIfTI readers refuse such wide whole numbers.
+        values = values.astype(np.int32 if np.abs(values).max(initial=0) < 2**31 else np.float64)
     content: bytes = nibabel.Nifti1Image(values, affine).to_bytes()
     return gzip.compress(content, mtime=0)
 
