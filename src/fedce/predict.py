@@ -15,7 +15,7 @@ from fedce.data.overlays import overlay
 from fedce.data.pixels import Classes, image_bytes, to_bytes, wide, with_channels
 from fedce.data.resizing import from_size, to_size
 from fedce.data.volumes import nifti_bytes, read_itk, sliced, unsliced
-from fedce.errors import DataError, RunError
+from fedce.errors import DataError, Problems, RunError
 from fedce.files import read_tensors, write_bytes, writing
 from fedce.learn import Learner
 from fedce.params import from_named
@@ -32,8 +32,11 @@ def predict_files(run_path: Path, images: Sequence[Path], out: Path, site: str |
     learner, classes, shape = load_learner(run, site)
     _check_targets(images, out)
     # All are looked at before anything is written, so that a bad one leaves nothing half-done.
+    problems = Problems()
     for path in images:
-        read_itk(path) if is_volume(path) else image_bytes(path)
+        with problems.collected():
+            read_itk(path) if is_volume(path) else image_bytes(path)
+    problems.raise_any(f"{len(images)} images")
     for path in images:
         predict = _predict_volume if is_volume(path) else _predict_image
         yield predict(path, out, run.config.data, learner, classes, shape)

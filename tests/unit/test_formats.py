@@ -542,6 +542,13 @@ def test_names_that_are_no_text_are_told(tmp_path: Path):
         load_sites(tmp_path)
 
 
+def test_site_names_become_file_names(tmp_path: Path):
+    write_pairs(tmp_path, "images/{}.png", "masks/{}.png")
+    (tmp_path / "south").rename(tmp_path / ("S" * 200))
+    with pytest.raises(DataError, match="has 200 bytes; give it 1 to 120"):
+        load_sites(tmp_path)
+
+
 def test_all_bad_files_are_told_at_once(tmp_path: Path, monkeypatch):
     monkeypatch.setenv("FEDCE_CACHE", str(tmp_path / "cache"))
     write_pairs(tmp_path / "data", "images/{}.png", "masks/{}.png")

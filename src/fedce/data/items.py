@@ -28,6 +28,7 @@ LAYOUTS = (
 )
 SECTIONS = dict(zip(("training", "validation", "testing"), NAMES, strict=True))
 CASES_FILE = "cases.csv"
+LONGEST_NAME = 120
 PLURALS = ("images", "masks", "labels", "imagesTr", "labelsTr", "image", "mask")
 UNREAD = (".gif", ".webp", ".dcm", ".npy", ".npz", ".jp2", ".svs", ".mat")
 
@@ -84,9 +85,16 @@ def _site_folders(root: Path) -> list[Path]:
             f"{root} holds no site folders; expected <site>/images/* and <site>/masks/* in it, or client_<site>.json"
         )
     for folder in folders:
-        if not folder.name.isprintable():
-            raise DataError(f"the site folder {str(folder)!r} has a name that can't be printed; rename it")
+        _check_site_name(folder.name)
     return folders
+
+
+def _check_site_name(name: str) -> None:
+    """A site's name becomes the name of files in the run folder."""
+    if not name.isprintable():
+        raise DataError(f"the site name {name!r} can't be printed; rename it")
+    if not 1 <= len(name.encode()) <= LONGEST_NAME:
+        raise DataError(f"the site name {name[:40]!r} has {len(name.encode())} bytes; give it 1 to {LONGEST_NAME}")
 
 
 def is_volume(path: Path) -> bool:
@@ -261,6 +269,8 @@ def _datalists(root: Path, config: DataConfig) -> dict[str, Path]:
     files = {path.stem.removeprefix("client_"): path for path in sorted(root.glob("client_*.json"))}
     # NVFlare's examples keep a list of everybody's images beside the sites' own.
     files = {site: path for site, path in files.items() if site.lower() != "all"}
+    for site in files:
+        _check_site_name(site)
     if not files and config.format == "datalist":
         raise DataError(f"{root} holds no client_<site>.json; expected one datalist for each site")
     return files
@@ -320,7 +330,7 @@ def _listed_item(
     name = paths[0].resolve().relative_to(base.resolve()).with_name(stem(paths[0])).as_posix()
     case = name
     if config.case_column is not None:
-        case = str(entry.get(config.case_column, ""))
+        case = str(entry.get(config.case_column) or "")
         if not case:
             problems.add(f"{where}: has no {config.case_column!r}, which data.case_column names")
     return Item(name, paths[0], paths[1], case, part)
