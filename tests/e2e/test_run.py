@@ -18,6 +18,7 @@ from PIL import Image
 from fedce import files
 from fedce.files import read_tensors
 from fedce.record import NO_LINE, RunFolder
+from support import write_site
 
 QUICK = ("--scale", "tiny", "--set", "engine.checkpoint_seconds=0")
 
@@ -293,6 +294,16 @@ def test_a_folder_trains_and_predicts(tmp_path: Path, fedce):
     overlap = 2 * ((mask > 0) & (truth > 0)).sum() / ((mask > 0).sum() + (truth > 0).sum())
     assert overlap > 0.7
     assert pixels(tmp_path / "masks" / "0-overlay.png").shape == (*truth.shape, 3)
+
+
+def test_predict_draws_on_colour_and_on_grey_images(tmp_path: Path, tiny_run: Path, fedce):
+    for name, mode in (("colour", "RGB"), ("grey", "L")):
+        write_site(tmp_path, name, n=1, mode=mode)
+        predicted = fedce(
+            "predict", tiny_run, tmp_path / name / "images" / "0.png", "--out", tmp_path / f"{name}-masks"
+        )
+        assert predicted.exit_code == 0, predicted.output
+        assert pixels(tmp_path / f"{name}-masks" / "0-overlay.png").shape == (32, 32, 3)
 
 
 def test_the_saved_model_is_an_ordinary_safetensors_file(tiny_run: Path):

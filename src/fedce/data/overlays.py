@@ -12,7 +12,7 @@ COLOURS = ((0, 200, 83), (255, 143, 0), (41, 121, 255), (216, 27, 96))
 
 def overlay(pixels: NDArray[np.uint8], masks: NDArray[np.uint8]) -> Image.Image:
     """An image (channels, height, width) with each class outlined in its colour."""
-    picture = np.ascontiguousarray(with_channels(pixels, 3).transpose(1, 2, 0))
+    picture = np.array(with_channels(pixels, 3).transpose(1, 2, 0), order="C")  # A copy: decoded pixels are read-only.
     for i, mask in enumerate(masks):
         picture[outline(mask > 0)] = COLOURS[i % len(COLOURS)]
     return Image.fromarray(picture)
