@@ -33,13 +33,23 @@ if TYPE_CHECKING:
 BAR_WIDTH = 10
 
 
-class Display:
-    """Progress on stderr, so that stdout stays clean for results."""
+class _Terminal:
+    """Progress and notices on stderr, so that stdout stays clean for results."""
 
-    def __init__(self, quiet: bool, out: Path) -> None:
-        self.out = out
+    def __init__(self, quiet: bool) -> None:
         self.console = Console(stderr=True, quiet=quiet, highlight=False)
         self.stdout = Console(quiet=quiet, highlight=False)
+
+    def notice(self, message: str) -> None:
+        self.console.print(Text(f"... {message}", "dim"), soft_wrap=True)
+
+
+class Display(_Terminal):
+    """One run."""
+
+    def __init__(self, quiet: bool, out: Path) -> None:
+        super().__init__(quiet)
+        self.out = out
         self.progress = Progress(
             TextColumn("round {task.completed:.0f}/{task.total:.0f}"),
             BarColumn(bar_width=20),
@@ -63,9 +73,6 @@ class Display:
     def stop(self) -> None:
         if self.progress.live.is_started:
             self.progress.stop()
-
-    def notice(self, message: str) -> None:
-        self.console.print(Text(f"... {message}", "dim"), soft_wrap=True)
 
     def start(self, config: "Config", sites: "Sites", first_round: int) -> None:
         counts = ", ".join(f"{site.name} {len(site.images)}" for site in sites)
@@ -105,12 +112,11 @@ class Display:
         self.stdout.print(Text(f"report: {self.out / 'report.html'}"), soft_wrap=True)
 
 
-class JobsDisplay:
+class JobsDisplay(_Terminal):
     """Progress of many trainings."""
 
     def __init__(self, quiet: bool) -> None:
-        self.console = Console(stderr=True, quiet=quiet, highlight=False)
-        self.stdout = Console(quiet=quiet, highlight=False)
+        super().__init__(quiet)
         # No thread that redraws: trainings are forked while the bar is shown.
         columns = (BarColumn(bar_width=20), TextColumn("{task.description}"))
         self.bar = Progress(*columns, console=self.console, transient=True, auto_refresh=False)
@@ -127,9 +133,6 @@ class JobsDisplay:
     ) -> None:
         if self.bar.live.is_started:
             self.bar.stop()
-
-    def notice(self, message: str) -> None:
-        self.console.print(Text(f"... {message}", "dim"), soft_wrap=True)
 
     def estimate(self, store: "Store", configs: "Sequence[Config]", workers: int, ask: bool) -> None:
         """Say how much there is to do before it is done."""
@@ -172,17 +175,10 @@ class JobsDisplay:
             self.stdout.print(Text(result) if isinstance(result, str) else result)
 
 
-class FindingsDisplay:
+class FindingsDisplay(_Terminal):
     """What the doctor finds, as it finds it."""
 
     STYLES: ClassVar = {"ok": "green", "warning": "yellow", "problem": "bold red"}
-
-    def __init__(self, quiet: bool) -> None:
-        self.console = Console(stderr=True, quiet=quiet, highlight=False)
-        self.stdout = Console(quiet=quiet, highlight=False)
-
-    def notice(self, message: str) -> None:
-        self.console.print(Text(f"... {message}", "dim"), soft_wrap=True)
 
     def show(self, finding: "Finding") -> None:
         line = Text.assemble((f"{finding.verdict:8}", self.STYLES[finding.verdict]), f"{finding.what}: {finding.found}")

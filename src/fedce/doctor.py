@@ -22,6 +22,7 @@ from fedce.engines.local import can_fork, default_workers
 from fedce.errors import DataError, FedceError, ManyProblems
 from fedce.experiment import Participants
 from fedce.models import choose_device
+from fedce.words import duration
 
 Verdict = Literal["ok", "warning", "problem"]
 FEW_IMAGES = 5
@@ -215,7 +216,7 @@ def _time(participants: Participants, config: Config, sites: Sites) -> Finding:
     workers = config.engine.workers or default_workers(len(sites))
     a_round = max(sum(work) / workers, max(work))
     total = a_round * config.n_rounds
-    return Finding("time", "ok", f"about {a_round:.1f} s a round, {total / 60:.0f} min for {config.n_rounds} rounds")
+    return Finding("time", "ok", f"about {duration(total)} for {config.n_rounds} rounds, {a_round:.2g} s each")
 
 
 def _available_memory() -> float:

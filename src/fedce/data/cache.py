@@ -25,6 +25,20 @@ Bytes = NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
+class Origin:
+    """What is known of an image besides its pixels."""
+
+    name: str
+    item: int
+    """Number of the item that it is of."""
+    height: int
+    width: int
+    """Before resizing."""
+    spacing: tuple[float, float] | None
+    """Millimetres between rows and between columns, before resizing."""
+
+
+@dataclass(frozen=True)
 class Frame:
     """One image with its mask, and where it came from."""
 
@@ -32,25 +46,7 @@ class Frame:
     """(channels, height, width)."""
     mask: Bytes
     """(classes, height, width), 0 or 1."""
-    name: str
-    item: int
-    """Number of the item that it is of."""
-    height: int
-    width: int
-    """Before resizing."""
-    spacing: tuple[float, float] | None = None
-    """Millimetres between rows and between columns, before resizing."""
-
-
-@dataclass(frozen=True)
-class Origin:
-    """What is known of an image besides its pixels."""
-
-    name: str
-    item: int
-    height: int
-    width: int
-    spacing: tuple[float, float] | None
+    origin: Origin
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,14 +103,10 @@ def load(key: str) -> Cached | None:
         for part, array in zip(("images", "masks"), arrays, strict=True):
             if (folder / f"{part}.bin").stat().st_size != array.size:
                 return None
-    except (
-        OSError,
-        ValueError,
-        KeyError,
-        TypeError,
-    ):  # Not there yet, or cut off by a full disk or a copy: built again.
+        origins = tuple(Origin(**{**one, "spacing": _pair(one["spacing"])}) for one in about["origins"])
+    # Not there yet, or cut off by a full disk or a copy: built again.
+    except (OSError, ValueError, KeyError, TypeError):
         return None
-    origins = tuple(Origin(**{**one, "spacing": _pair(one["spacing"])}) for one in about["origins"])
     return Cached(arrays[0], arrays[1], origins)
 
 
@@ -162,14 +154,15 @@ def _write_frames(
         for frame in frames:
             first = first or frame
             if frame.image.shape != first.image.shape:
+                one, other = frame.origin, first.origin
                 problems.add(
-                    f"{frame.name!r} is {frame.width}x{frame.height}, {first.name!r} of the same site is "
-                    f"{first.width}x{first.height}; set data.size to bring all images to one size"
+                    f"{one.name!r} is {one.width}x{one.height}, {other.name!r} of the same site is "
+                    f"{other.width}x{other.height}; set data.size to bring all images to one size"
                 )
                 continue
             images.write(np.ascontiguousarray(frame.image).data)
             masks.write(np.ascontiguousarray(frame.mask).data)
-            origins.append(Origin(frame.name, frame.item, frame.height, frame.width, frame.spacing))
+            origins.append(frame.origin)
         for file in (images, masks):
             file.flush()
             os.fsync(file.fileno())

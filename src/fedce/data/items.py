@@ -29,8 +29,8 @@ LAYOUTS = (
 SECTIONS = dict(zip(("training", "validation", "testing"), NAMES, strict=True))
 CASES_FILE = "cases.csv"
 LONGEST_NAME = 120
-PLURALS = ("images", "masks", "labels", "imagesTr", "labelsTr", "image", "mask")
-UNREAD = (".gif", ".webp", ".dcm", ".npy", ".npz", ".jp2", ".svs", ".mat")
+IMAGE_FOLDERS = ("images", "masks", "labels", "imagesTr", "labelsTr", "image", "mask")
+OTHER_ENDINGS = (".gif", ".webp", ".dcm", ".npy", ".npz", ".jp2", ".svs", ".mat")
 
 
 @dataclass(frozen=True)
@@ -142,9 +142,9 @@ def _unread(site: str, match: "_Match") -> Iterator[str]:
             if path.is_symlink():
                 if not path.exists():
                     yield f"site {site!r}: {path} is a link that leads nowhere; fetch what it stands for, or remove it"
-            elif path.suffix.lower() in UNREAD:
+            elif path.suffix.lower() in OTHER_ENDINGS:
                 yield f"site {site!r}: {path} is not read; save it as PNG, JPEG, TIFF or a volume, or remove it"
-            elif folder.name in PLURALS and path.is_dir() and _holds_images(path):
+            elif folder.name in IMAGE_FOLDERS and path.is_dir() and _holds_images(path):
                 yield f"site {site!r}: the images in {path} are not read; move them to {folder}"
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedce.data.cache import Bytes, Frame
+from fedce.data.cache import Bytes, Frame, Origin
 from fedce.data.items import Item
 from fedce.data.pixels import (
     Classes,
@@ -100,4 +100,4 @@ def _frame(
     if how.size is not None:
         size = (how.size, how.size)
         image, masks = to_size(image, size, how.resize), to_size(masks, size, how.resize, is_mask=True)
-    return Frame(with_channels(image, n_channels), masks, name, item, height, width, spacing)
+    return Frame(with_channels(image, n_channels), masks, Origin(name, item, height, width, spacing))
