@@ -406,7 +406,7 @@ def study(
     as_json: bool,
 ) -> None:
     """Tables and figures of the paper: performance, fairness, contribution, convergence, free-rider, shift, ablation,
-    qualitative, data, scaling; several with commas between, or all."""
+    qualitative, data, scaling, theory; several with commas between, or all."""
     from fedce.config import load, parse_assignment
     from fedce.display import JobsDisplay, study_tables
 
@@ -430,7 +430,7 @@ def study(
         outcomes = studies.conduct(names, context, workers, display.progress)
         folder = out or Path("runs") / f"study-{name}-{Path(config.data.source).name}"
         page = writing.write(folder, outcomes, studies.about(context, shlex.join(["fedce", *sys.argv[1:]])))
-        display.show(*study_tables(outcomes))
+        display.show(*study_tables(outcomes, display.stdout.width))
         display.notice(f"written to {page}")
     if as_json:
         click.echo((folder / "study.json").read_text("utf-8"))

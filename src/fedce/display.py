@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from fedce.jobs import Progress as JobsProgress
     from fedce.jobs import Store
     from fedce.studies import Outcome
+    from fedce.studies import Table as StudyTable
     from fedce.value import Truth, Valuation
 
 BAR_WIDTH = 10
@@ -280,20 +281,37 @@ def allocation_table(payouts: "Mapping[str, Payout]", rule: str) -> None:
     Console(highlight=False).print(table)
 
 
-def study_tables(outcomes: "Sequence[Outcome]") -> list[RenderableType]:
-    """Findings and tables, study by study."""
+def study_tables(outcomes: "Sequence[Outcome]", width: int) -> list[RenderableType]:
+    """Findings and tables, study by study; a table that is wider than the terminal goes on below itself."""
     shown: list[RenderableType] = []
     for outcome in outcomes:
         shown.append(Text(f"\n{outcome.title}", "bold"))
         shown += [Text(finding) for finding in outcome.findings]
         for found in outcome.tables:
-            table = Table(title=Text(found.title), title_justify="left")
-            for i, name in enumerate(found.header):
-                table.add_column(name, justify="left" if i == 0 else "right")
-            for line in found.cells:
-                table.add_row(*(Text(cell) for cell in line))
-            shown.append(table)
+            for part, columns in enumerate(columns_that_fit(found, width)):
+                title = None if part else Text(found.title)
+                table = Table(title=title, title_justify="left")
+                for i in columns:
+                    table.add_column(found.header[i], justify="left" if i < found.n_keys else "right")
+                for line in found.cells:
+                    table.add_row(*(Text(line[i]) for i in columns))
+                shown.append(table)
     return shown
+
+
+def columns_that_fit(table: "StudyTable", width: int) -> list[list[int]]:
+    """Columns of one piece after the other; each piece begins with the columns that say what a row is about."""
+    widths = [
+        max(*(len(word) for word in name.split()), *(len(line[i]) for line in table.cells), 1) + len(" | ")
+        for i, name in enumerate(table.header)
+    ]
+    keys = list(range(table.n_keys))
+    pieces = [[*keys]]
+    for i in range(table.n_keys, len(widths)):
+        if pieces[-1] != keys and sum(widths[j] for j in [*pieces[-1], i]) >= width:
+            pieces.append([*keys])
+        pieces[-1].append(i)
+    return pieces
 
 
 def compare_tables(rows: "Sequence[Row]") -> list[Table]:

@@ -4,6 +4,7 @@ The network's tensors are views of one flat vector, so that a model comes and go
 steps one tensor instead of dozens. The arithmetic is elementwise, hence the same as with separate tensors.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -16,7 +17,7 @@ from fedce.algorithms.base import Moments, Pull, Trained
 from fedce.config import TrainConfig, load_object
 from fedce.data.augment import Augment
 from fedce.errors import ConfigError, DataError
-from fedce.params import KINDS, Entry, Kind, Layout, Params
+from fedce.params import KINDS, Entry, Kind, Layout, Params, Vector
 
 Pixels = NDArray[np.uint8]
 Normalize = Literal["unit", "zscore"]
@@ -108,6 +109,8 @@ class Learner:
         self._augment = Augment(config.augment) if config.augment != "none" else None
         # Made once: the first optimizer of a process imports for seconds, and forked workers inherit this one.
         self._optimizer = self._make_optimizer()
+        self.after_step: Callable[[Params], None] | None = None
+        """Told the model after every step; for whoever studies the way and not only its end."""
 
     def _bind(self) -> tuple[Tensor, Tensor, list[Tensor]]:
         """Make every parameter and float buffer a view of one vector, and every gradient of another."""
@@ -175,9 +178,28 @@ class Learner:
                     if pull and towards is not None:
                         self._gradient.add_(self._trainable.detach() - towards, alpha=pull.strength)
                     self._optimizer.step()
+                    if self.after_step:
+                        self.after_step(self.params)
                     total += loss.detach()
                     n_steps += 1
         return Trained(self.params, float(total) / n_steps, self._moments())
+
+    def gradient(self, params: Params, data: Batch) -> tuple[float, Vector]:
+        """Loss and its gradient over all images, as training sees them: batch by batch, in a fixed order."""
+        self.load(params)
+        self.network.train()
+        self._gradient.zero_()
+        total = 0.0
+        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
+            torch.manual_seed(0)
+            for rows in torch.split(torch.arange(len(data), device=self.device), self.config.batch_size):
+                loss = self.loss(
+                    self.network(to_input(to_unit(data.images[rows]), self.normalize)), data.masks[rows].float()
+                )
+                part = loss * (len(rows) / len(data))
+                part.backward()
+                total += float(part.detach())
+        return total, self._gradient.cpu().numpy().copy()
 
     @torch.inference_mode()
     def mean_loss(self, params: Params, data: Batch) -> float:

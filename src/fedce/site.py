@@ -16,7 +16,7 @@ from fedce.errors import RunError
 from fedce.files import Arrays, read_tensors, write_tensors
 from fedce.learn import Batch, Learner, check_finite
 from fedce.messages import Evaluation, Reply, Task
-from fedce.params import Layout, Params
+from fedce.params import Layout, Params, Vector
 
 N_REPLICATES = 20
 """Bootstrap samples of the validation cases; a few more numbers a round for honest intervals."""
@@ -63,6 +63,10 @@ class Hospital:
 
     def loss(self, params: Params) -> float:
         return self.learner.mean_loss(params, self._train)
+
+    def gradient(self, params: Params) -> tuple[float, Vector]:
+        """Mean loss on the training split as training sees it, and its gradient."""
+        return self.learner.gradient(params, self._train)
 
     def score(self, params: Params) -> float:
         return float(self._validate(params).mean())

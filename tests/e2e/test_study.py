@@ -2,7 +2,10 @@
 
 import csv
 import json
+import random
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -53,24 +56,46 @@ def test_the_page_opens_in_a_browser(everything: Path, tmp_path: Path, chromium:
     page = everything / "out" / "report.html"
     shown, picture = open_page(chromium, page, tmp_path)
     assert "CONSOLE" not in shown.stderr
-    assert shown.stdout.count("<svg") == 6
-    assert shown.stdout.count("<figcaption") == 7
+    assert shown.stdout.count("<svg") == 7
+    assert shown.stdout.count("<figcaption") == 8
     assert picture.stat().st_size > 50_000
     for name in re.findall(r'href="([^"#]+\.csv)"', shown.stdout):
         assert (everything / "out" / name).exists()
 
 
 def test_each_thing_is_trained_once(everything: Path):
-    """Methods 3 x 2, leave-one-out and ablation 3 x 2 more each, 3 free riders and an honest run, 7 of shards."""
-    assert len(list((everything / "store").iterdir())) == 6 + 6 + 6 + 4 + 7
+    """Methods 3 x 2, leave-one-out and ablation 3 x 2 more each, 3 free riders and an honest run, 7 of shards, 2 cut
+    short."""
+    assert len(list((everything / "store").iterdir())) == 6 + 6 + 6 + 4 + 7 + 2
 
 
 def test_a_second_call_trains_nothing(everything: Path, data: Path, fedce):
     before = (everything / "out" / "study.json").read_text()
     run = fedce("study", "all", "--data", data, *SMALL, "--store", everything / "store", "--out", everything / "out")
-    assert "29 trainings, 29 of them kept" in run.stderr
+    assert "31 trainings, 31 of them kept" in run.stderr
     tables = json.loads((everything / "out" / "study.json").read_text())["outcomes"]
     assert tables == json.loads(before)["outcomes"]
+
+
+def test_killed_at_random_moments_it_ends_with_the_same_tables(everything: Path, data: Path, tmp_path: Path):
+    command = [sys.executable, "-m", "fedce", "study", "all", "--data", data, *SMALL]
+    command = [str(part) for part in (*command, "--store", tmp_path / "store", "--out", tmp_path / "out")]
+    rng, n_killed = random.Random(), 0
+    for _ in range(4):
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            process.wait(timeout=rng.uniform(2, 12))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            n_killed += 1
+    assert n_killed
+    subprocess.run(command, check=True, capture_output=True, timeout=300)
+    timed = {"scaling"}  # Its tables hold seconds.
+    expected, found = outcomes(everything), outcomes(tmp_path)
+    assert {name: found[name]["tables"] for name in found if name not in timed} == {
+        name: expected[name]["tables"] for name in expected if name not in timed
+    }
 
 
 def test_tables_follow_from_the_runs(everything: Path):

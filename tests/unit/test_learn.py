@@ -53,6 +53,29 @@ def plain_training(config, pixels, masks, seed, n_rounds=1):
     return network
 
 
+def test_the_gradient_is_that_of_a_whole_pass():
+    """One step of SGD with rate 1 over all images goes by the gradient."""
+    pixels, masks = images()
+    ours = learner(optimizer="sgd", momentum=0.0, lr=1.0, batch_size=20)
+    data, before = ours.batch(pixels, masks), ours.params
+    loss, gradient = ours.gradient(before, data)
+    trained = ours.train(before, data, 1, {})
+    assert loss == pytest.approx(trained.loss, rel=1e-5)
+    assert np.allclose(before.trainable - trained.params.trainable, gradient, atol=1e-6)
+    assert np.abs(gradient).max() > 1e-3
+
+
+def test_every_step_is_told():
+    pixels, masks = images()
+    ours = learner(batch_size=8)
+    steps = []
+    ours.after_step = steps.append
+    trained = ours.train(ours.params, ours.batch(pixels, masks), 1, {})
+    assert len(steps) == 3
+    assert np.array_equal(steps[-1].vector, trained.params.vector)
+    assert not np.array_equal(steps[0].vector, steps[1].vector)
+
+
 @pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd"])
 def test_training_is_the_textbook_loop(optimizer):
     pixels, masks = images()

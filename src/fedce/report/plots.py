@@ -211,6 +211,17 @@ def pairs(values: Mapping[str, tuple[float, float]], names: tuple[str, str]) -> 
     return _svg(figure)
 
 
+def points(rounds: Sequence[int], lines: Mapping[str, Sequence[float]], y: str) -> str:
+    """Values at single rounds, on a logarithmic scale."""
+    with mpl.rc_context(STYLE):
+        figure, axes = _axes("round", y)
+        for i, (name, values) in enumerate(lines.items()):
+            axes.plot(rounds, values, label=_label(name), **_look(i, 1))
+        axes.set_yscale("log", nonpositive="mask")
+        axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
+    return _svg(figure)
+
+
 def cost(sizes: Sequence[int], seconds: Mapping[str, Sequence[float]]) -> str:
     """Seconds against the number of sites, both on logarithmic scales."""
     with mpl.rc_context(STYLE):

@@ -16,7 +16,7 @@ __all__ = ["METHODS", "Context", "Outcome", "Picture", "Study", "Table", "about"
 
 NAMES = (
     *("performance", "fairness", "contribution", "convergence", "free-rider"),
-    *("shift", "ablation", "qualitative", "data", "scaling"),
+    *("shift", "ablation", "qualitative", "data", "scaling", "theory"),
 )
 ALL = "all"
 

@@ -38,6 +38,8 @@ class Table:
     header: Sequence[str]
     rows: Sequence[Sequence[Cell]]
     digits: int = 2
+    n_keys: int = 1
+    """The first columns, which say what a row is about."""
 
     def text(self, cell: Cell) -> str:
         return "-" if cell is None else cell if isinstance(cell, str) else f"{cell:.{self.digits}f}"
