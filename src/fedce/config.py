@@ -177,7 +177,8 @@ class AlgorithmConfig(BaseModel):
 class EngineConfig(_Table):
     """What carries the run. Nothing here changes its results, but for the device."""
 
-    name: Literal["local"] = "local"
+    name: Literal["local", "flower", "nvflare"] = "local"
+    """Worker processes on this machine, or a real federation: Flower or NVFlare."""
     workers: Annotated[int, Field(ge=0)] = 0
     """Processes; 0: one for each core. 1 runs in this process."""
     device: str = "auto"
@@ -185,7 +186,17 @@ class EngineConfig(_Table):
     min_sites: Annotated[int, Field(ge=2)] = 2
     """A round with fewer usable replies stops the run."""
     checkpoint_seconds: Annotated[float, Field(ge=0)] = 20.0
-    """A killed run loses at most this much work, or one round if that takes longer."""
+    """A killed run loses at most this much work, or one round if that takes longer; 0, as other engines than local do,
+    saves after every round."""
+    members: dict[str, str] = {}
+    """Who may take part: name to public key ("" takes the first key that comes); empty: whoever comes. This and what
+    follows is for engines whose sites are elsewhere."""
+    join_seconds: Annotated[float, Field(gt=0)] = 120.0
+    """The first round starts when all members are there, or after this time with at least min_sites."""
+    deadline_seconds: Annotated[float, Field(gt=0)] | None = None
+    """A round does not wait longer than this for slow sites, as long as min_sites have replied."""
+    tell: Literal["own", "all"] = "own"
+    """Whether a site is told its own contribution alone, or everybody's."""
 
 
 class FreeRiderConfig(_Table):

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from fedce.allocation import Payout
     from fedce.compare import Row
     from fedce.config import Config
-    from fedce.data import Sites
     from fedce.data.inspection import Inspection, SiteFacts
     from fedce.data.prepare import Summary
     from fedce.doctor import Finding
     from fedce.federation import Round
     from fedce.jobs import Progress as JobsProgress
     from fedce.jobs import Store
+    from fedce.messages import Member
     from fedce.studies import Outcome
     from fedce.studies import Table as StudyTable
     from fedce.value import Truth, Valuation
@@ -75,11 +75,11 @@ class Display(_Terminal):
         if self.progress.live.is_started:
             self.progress.stop()
 
-    def start(self, config: "Config", sites: "Sites", first_round: int) -> None:
-        counts = ", ".join(f"{site.name} {len(site.images)}" for site in sites)
+    def start(self, config: "Config", members: "Mapping[str, Member]", first_round: int) -> None:
+        counts = ", ".join(f"{name} {member.n_images}" for name, member in members.items())
         self.console.print(
             Text(
-                f"{config.algorithm.name} on {config.data.source}: {len(sites)} sites ({counts} images), "
+                f"{config.algorithm.name} on {config.data.source}: {len(members)} sites ({counts} images), "
                 f"{config.n_rounds} rounds, seed {config.seed}"
             ),
             soft_wrap=True,

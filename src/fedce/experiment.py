@@ -1,6 +1,7 @@
 """From a configuration to a run folder: what the command line, the studies and a notebook all call."""
 
 import platform
+import secrets
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -11,25 +12,25 @@ from pathlib import Path
 from time import monotonic, time
 from typing import Any
 
-from fedce import algorithms, federation, freerider, models
+from fedce import __version__, algorithms, federation, freerider, models
 from fedce.algorithms.base import Algorithm, State, Terms
 from fedce.algorithms.base import Site as LocalSite
-from fedce.algorithms.reconstruction import Reconstruction
 from fedce.config import BUILT_IN, Config, parse
 from fedce.config import load as load_config
 from fedce.data import Sites, load_sites
 from fedce.data.splits import NAMES
 from fedce.engines.local import LocalEngine
+from fedce.engines.remote import Courier, Event, Known, RemoteEngine, Rules
 from fedce.errors import ConfigError, RunError, nearest
 from fedce.fairness import fairness
 from fedce.federation import Round
 from fedce.files import write_json, write_tensors
 from fedce.learn import Learner
-from fedce.messages import Reply
+from fedce.messages import Member, Reply
 from fedce.params import Layout, Params, to_named
 from fedce.record import RunFolder, flags_by_site
 from fedce.report import write_report
-from fedce.site import Hospital
+from fedce.site import member_of
 from fedce.uncertainty import contribution_intervals
 from fedce.valuation.agreement import rank_stability
 from fedce.valuation.intervals import sentences
@@ -40,7 +41,7 @@ class Observer:
     """Who wants to know how a run goes."""
 
     notice: Callable[[str], None] = lambda message: None
-    start: Callable[[Config, Sites, int], None] = lambda config, sites, first_round: None
+    start: Callable[[Config, Mapping[str, Member], int], None] = lambda config, members, first_round: None
     round: Callable[[Round], None] = lambda done: None
 
 
@@ -73,29 +74,36 @@ class Result:
         return save_contributions(RunFolder.open(self.folder).rounds(), Path(path))
 
 
-class Participants:
-    """All sites of an experiment, ready to work in any process."""
+class Plan:
+    """What the server knows: the experiment, and what the sites told of themselves."""
 
-    def __init__(self, config: Config, sites: Sites) -> None:
+    def __init__(self, config: Config, members: Mapping[str, Member]) -> None:
         self.config = config
-        self.sites = sites
-        self.algorithm: Algorithm = algorithms.make(config.algorithm.name, config.algorithm.options)
-        if config.reconstruction:
-            self.algorithm = Reconstruction(self.algorithm)
-        if config.engine.min_sites > len(sites):
-            raise ConfigError(f"engine.min_sites is {config.engine.min_sites}, but there are only {len(sites)} sites")
+        self.members = dict(members)
+        self.algorithm: Algorithm = algorithms.made_for(config)
+        if config.engine.min_sites > len(members):
+            raise ConfigError(f"engine.min_sites is {config.engine.min_sites}, but there are only {len(members)} sites")
         for site in (*config.leave_out, *config.freerider.plant):
-            if site not in (names := [data.name for data in sites]):
-                raise ConfigError(f"no site is called {site!r}{nearest(site, names)}; there are: {', '.join(names)}")
-        self.work_by_site = {data.name: len(data.images) for data in sites}
-        self._hospitals: dict[str, LocalSite] = {}
+            if site not in members:
+                known = f"{nearest(site, members)}; there are: {', '.join(members)}"
+                raise ConfigError(f"no site is called {site!r}{known}")
+
+    @property
+    def first(self) -> Member:
+        """All have the same size of images and the same classes."""
+        return next(iter(self.members.values()))
+
+    @cached_property
+    def n_channels(self) -> int:
+        """What the network takes; grey sites among colour ones repeat their channel."""
+        return max(member.shape[0] for member in self.members.values())
 
     @cached_property
     def learner(self) -> Learner:
         """Built once in the parent; forked workers inherit it warm."""
-        n_classes, (height, width) = len(self.sites.classes), self.sites[0].images.shape[2:]
-        network = models.build(self.config.model, self.sites.n_channels, n_classes, self.config.seed)
-        models.check_fits(network, self.sites.n_channels, n_classes, height, width)
+        n_classes, (height, width) = len(self.first.classes), self.first.shape[1:]
+        network = models.build(self.config.model, self.n_channels, n_classes, self.config.seed)
+        models.check_fits(network, self.n_channels, n_classes, height, width)
         device = models.choose_device(self.config.engine.device)
         return Learner(network, self.config.train, self.config.data.normalize, device)
 
@@ -109,17 +117,24 @@ class Participants:
         return self.config.freerider.detect and self.algorithm.exchanges
 
     def initial_state(self) -> State:
-        members = sorted(self.work_by_site.keys() - set(self.config.leave_out))
+        members = sorted(self.members.keys() - set(self.config.leave_out))
         return State(sites=tuple(members), params=self.learner.params)
+
+
+class Participants(Plan):
+    """All sites of an experiment on this machine, ready to work in any process."""
+
+    def __init__(self, config: Config, sites: Sites) -> None:
+        super().__init__(config, {data.name: member_of(data, sites.classes) for data in sites})
+        self.sites = sites
+        self.work_by_site = {data.name: len(data.images) for data in sites}
+        self._hospitals: dict[str, LocalSite] = {}
 
     def hospital(self, site: str) -> LocalSite:
         if site not in self._hospitals:
             data = next(data for data in self.sites if data.name == site)
-            kind = self.config.freerider.plant.get(site)
-            if kind == "repeat":
-                data = freerider.with_one_image(data)
-            hospital = Hospital(data, self.learner, tuple(self.sites.classes), self.config.seed)
-            self._hospitals[site] = freerider.Impostor(hospital, kind) if kind and kind != "repeat" else hospital
+            kind, classes = self.config.freerider.plant.get(site), tuple(self.sites.classes)
+            self._hospitals[site] = freerider.hospital(data, self.learner, classes, self.config.seed, kind)
         return self._hospitals[site]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -143,9 +158,9 @@ class _Checkpoints:
         self.due = now - self.last + duration >= self.seconds or round_no == self.n_rounds - 1
         return self.due
 
-    def save(self, path: Path, state: State) -> None:
+    def save(self, path: Path, state: State, entry: Mapping[str, Any]) -> None:
         if self.due:
-            federation.save_state(path, state)
+            federation.save_state(path, state, entry)
             self.last = monotonic()
 
 
@@ -228,7 +243,8 @@ def execute(
     with run_folder.lock():
         write_json(run_folder.splits_file, _splits(participants.sites))
         run_folder.append({"kind": "start", "time": time(), "command": command, **_about(participants)})
-        return _finish(run_folder, participants, state, observer, command, report)
+        with LocalEngine(participants, run_folder.memory_folder, config.engine.workers) as engine:
+            return _finish(run_folder, participants, state, engine, observer, command, report)
 
 
 def resume(
@@ -266,13 +282,98 @@ def _resume(
         write_json(run_folder.splits_file, _splits(participants.sites))
     if start is not None:
         _check_unchanged(run_folder, start, about)
-    if run_folder.state_file.exists():
-        state = federation.load_state(run_folder.state_file, participants.layout)
-    else:
-        state = participants.initial_state()
+    state = _where_it_was(run_folder, participants)
     kind = "resume" if start else "start"
     run_folder.append({"kind": kind, "time": time(), "command": command, "round": state.round_no, **about})
-    return _finish(run_folder, participants, state, observer, command, report)
+    with LocalEngine(participants, run_folder.memory_folder, config.engine.workers) as engine:
+        return _finish(run_folder, participants, state, engine, observer, command, report)
+
+
+def _where_it_was(run_folder: RunFolder, plan: Plan) -> State:
+    """The state to go on from; what it knows of its last round and the ledger does not is added there."""
+    if not run_folder.state_file.exists():
+        return plan.initial_state()
+    state, entry = federation.load_saved(run_folder.state_file, plan.layout)
+    if entry is not None and entry["round"] not in {done["round"] for done in run_folder.rounds()}:
+        run_folder.append(entry)
+    return state
+
+
+def coordinate(
+    config: Config, out: Path, courier: Courier, *, observer: Observer | None = None, command: str = ""
+) -> Result:
+    """Run an experiment whose sites are elsewhere: from its beginning, or from where it was left."""
+    observer = observer or Observer()
+    run_folder = RunFolder(out)
+    if run_folder.results_file.exists():
+        return Result(out, run_folder.results)
+    resolved = resolve(config)
+    if not run_folder.config_file.exists():
+        run_folder = RunFolder.create(out, resolved)
+    with run_folder.lock():
+        run_folder.mend_ledger()
+        record = _RemoteRecord(run_folder)
+        engine = RemoteEngine(courier, record.rules(resolved), record.note, record.known, observer.notice)
+        plan = record.plan = Plan(resolved, engine.gather())
+        engine.bind(plan.layout, plan.n_channels)
+        record.start(command)
+        return _finish(run_folder, plan, record.state, engine, observer, command, report=True)
+
+
+class _RemoteRecord:
+    """The ledger of a run whose sites come and go."""
+
+    def __init__(self, run_folder: RunFolder) -> None:
+        self.run_folder = run_folder
+        ledger = run_folder.ledger()
+        self.begun = next((entry for entry in ledger if entry["kind"] == "start"), None)
+        self.run: str = self.begun["run"] if self.begun else secrets.token_hex(8)
+        self.known = {
+            entry["site"]: Known(entry["key"], _member_from(entry["member"]))
+            for entry in ledger
+            if entry["kind"] == "join"
+        }
+        self.plan: Plan | None = None
+        self._early: list[Event] = []
+
+    def rules(self, config: Config) -> Rules:
+        engine = config.engine
+        return Rules(
+            self.run, engine.members, engine.min_sites, engine.join_seconds, engine.deadline_seconds, __version__
+        )
+
+    def start(self, command: str) -> None:
+        assert self.plan is not None
+        about = {"run": self.run, **_about(self.plan)}
+        if self.begun is not None:
+            self.run_folder.check_chain()
+            _check_config(self.run_folder, self.begun, about)
+        self.state = _where_it_was(self.run_folder, self.plan)
+        kind = "resume" if self.begun else "start"
+        self.run_folder.append(
+            {"kind": kind, "time": time(), "command": command, "round": self.state.round_no, **about}
+        )
+        early, self._early = self._early, []
+        self.begun = self.begun or about
+        for event in early:
+            self.note(event)
+
+    def note(self, event: Event) -> None:
+        if self.begun is None or self.plan is None:  # The ledger begins with the start.
+            self._early.append(event)
+            return
+        about = {"time": time(), "round": event.round_no, "site": event.site}
+        if event.joined is None:
+            self.run_folder.append({"kind": "event", **about, "what": event.what})
+            return
+        member = event.joined.member
+        self.plan.members.setdefault(member.name, member)
+        self.run_folder.append({"kind": "join", **about, "key": event.joined.key, "member": asdict(member)})
+
+
+def _member_from(values: Mapping[str, Any]) -> Member:
+    classes = {name: tuple(wanted) for name, wanted in values["classes"].items()}
+    return Member(**{**values, "shape": tuple(values["shape"]), "classes": classes})
 
 
 def _check_unchanged(run_folder: RunFolder, start: Mapping[str, Any], about: Mapping[str, Any]) -> None:
@@ -285,6 +386,10 @@ def _check_unchanged(run_folder: RunFolder, start: Mapping[str, Any], about: Map
             raise RunError(
                 f"site {site!r} {what} since {run_folder.path} was started; restore it as it was, or start a new run"
             )
+    _check_config(run_folder, start, about)
+
+
+def _check_config(run_folder: RunFolder, start: Mapping[str, Any], about: Mapping[str, Any]) -> None:
     if start["config"] != about["config"]:
         raise RunError(
             f"{run_folder.config_file} was changed since the run was started; restore it, or start a new run"
@@ -292,33 +397,48 @@ def _check_unchanged(run_folder: RunFolder, start: Mapping[str, Any], about: Map
 
 
 def _finish(
-    run_folder: RunFolder, participants: Participants, state: State, observer: Observer, command: str, report: bool
+    run_folder: RunFolder,
+    plan: Plan,
+    state: State,
+    engine: federation.Engine,
+    observer: Observer,
+    command: str,
+    report: bool,
 ) -> Result:
     """Run the rounds that are left, evaluate, and write the results."""
-    config = participants.config
+    config = plan.config
     recorded = {entry["round"]: entry for entry in run_folder.rounds()}
-    checkpoints = _Checkpoints(config.engine.checkpoint_seconds, config.n_rounds)
+    remote, tell_all = config.engine.name != "local", config.engine.tell == "all"
+    checkpoints = _Checkpoints(0.0 if remote else config.engine.checkpoint_seconds, config.n_rounds)
     min_sites = min(config.engine.min_sites, len(state.sites))
     n_rounds = config.n_rounds if state.sites else 0
-    with LocalEngine(participants, run_folder.memory_folder, config.engine.workers) as engine:
-        observer.start(config, participants.sites, state.round_no)
-        for done in federation.rounds(
-            participants.algorithm, state, engine, n_rounds, min_sites, checkpoints.persist, participants.detects
-        ):
-            entry = _ledger_entry(done)
-            if done.round_no in recorded:
-                _check_same(run_folder, recorded[done.round_no], entry)
-            else:
-                run_folder.append(entry)
-            checkpoints.save(run_folder.state_file, done.state)
-            state = done.state
-            observer.round(done)
-        replies = federation.evaluate(state, engine, sorted(participants.work_by_site))
-    _write_models(run_folder, participants, state, replies)
+    observer.start(config, plan.members, state.round_no)
+    for done in federation.rounds(
+        plan.algorithm,
+        state,
+        engine,
+        n_rounds,
+        min_sites,
+        checkpoints.persist,
+        plan.detects,
+        config.leave_out,
+        tell_all,
+    ):
+        entry = _ledger_entry(done)
+        # The state first: a round that was saved and not yet written down is written down on resume.
+        checkpoints.save(run_folder.state_file, done.state, entry)
+        if done.round_no in recorded:
+            _check_same(run_folder, recorded[done.round_no], entry)
+        else:
+            run_folder.append(entry)
+        state = done.state
+        observer.round(done)
+    replies = federation.evaluate(state, engine, sorted(plan.members), tell_all)
+    _write_models(run_folder, plan, state, replies)
     if not any(entry["kind"] == "end" for entry in run_folder.ledger()):
-        digest = _model_digest(participants, state, replies)
+        digest = _model_digest(plan, state, replies)
         run_folder.append({"kind": "end", "time": time(), "model": digest, "shares": dict(state.shares)})
-    run_folder.write_results(_results(run_folder, participants, state, replies, command))
+    run_folder.write_results(_results(run_folder, plan, state, replies, command))
     if report:
         write_report(run_folder)
     return Result(run_folder.path, run_folder.results)
@@ -383,13 +503,18 @@ def _splits(sites: Sites) -> dict[str, dict[str, list[str]]]:
     return {data.name: {part: [data.files[i] for i in getattr(data.split, part)] for part in NAMES} for data in sites}
 
 
-def _about(participants: Participants) -> dict[str, Any]:
+def _about(plan: Plan) -> dict[str, Any]:
     sites = {
-        data.name: {**{f"n_{part}": len(getattr(data.split, part)) for part in NAMES}, "fingerprint": data.fingerprint}
-        for data in participants.sites
+        name: {
+            "n_train": member.n_train,
+            "n_validation": member.n_validation,
+            "n_test": member.n_test,
+            "fingerprint": member.fingerprint,
+        }
+        for name, member in plan.members.items()
     }
     # The engine may change between a start and a resume; nothing else may.
-    decisive = participants.config.model_dump_json(exclude={"engine"})
+    decisive = plan.config.model_dump_json(exclude={"engine"})
     return {"versions": versions(), "config": sha256(decisive.encode()).hexdigest(), "sites": sites}
 
 
@@ -398,18 +523,16 @@ def versions() -> dict[str, str]:
     return {**packages, "python": platform.python_version(), "platform": f"{sys.platform} {platform.machine()}"}
 
 
-def _write_models(
-    run_folder: RunFolder, participants: Participants, state: State, replies: Mapping[str, Reply]
-) -> None:
+def _write_models(run_folder: RunFolder, plan: Plan, state: State, replies: Mapping[str, Reply]) -> None:
     about = {
-        "classes": {name: list(values) for name, values in participants.sites.classes.items()},
-        "shape": participants.sites[0].images.shape[1:],
+        "classes": {name: list(values) for name, values in plan.first.classes.items()},
+        "shape": (plan.n_channels, *plan.first.shape[1:]),
     }
 
     def write(path: Path, params: Params) -> None:
         write_tensors(path, to_named(params), about)
 
-    if not participants.algorithm.personal:
+    if not plan.algorithm.personal:
         write(run_folder.model_file, state.params)
     for site, reply in replies.items():
         if reply.params is not None:
@@ -417,22 +540,22 @@ def _write_models(
 
 
 def _results(
-    run_folder: RunFolder, participants: Participants, state: State, replies: Mapping[str, Reply], command: str
+    run_folder: RunFolder, plan: Plan, state: State, replies: Mapping[str, Reply], command: str
 ) -> dict[str, Any]:
-    config = participants.config
+    config = plan.config
     evaluations = {site: reply.evaluation for site, reply in replies.items() if reply.evaluation}
     dice = {site: evaluation.test_dice for site, evaluation in evaluations.items()}
     rounds = run_folder.rounds()
     validation = {site: evaluation.validation_dice for site, evaluation in evaluations.items()}
-    scores = freerider.history(rounds, validation, config.freerider.score) if participants.detects else {}
-    alarms = freerider.alarms(rounds, participants.layout.n_trainable) if participants.detects else []
+    scores = freerider.history(rounds, validation, config.freerider.score) if plan.detects else {}
+    alarms = freerider.alarms(rounds, plan.layout.n_trainable) if plan.detects else []
     return {
         "algorithm": config.algorithm.name,
         "data": config.data.source,
         "rounds": config.n_rounds,
         "seed": config.seed,
-        "contributions": {data.name: state.shares.get(data.name, 0.0) for data in participants.sites},
-        "intervals": _intervals(participants, rounds, state),
+        "contributions": {name: state.shares.get(name, 0.0) for name in plan.members},
+        "intervals": _intervals(plan, rounds, state),
         "order_settled_from": _order_settled_from(rounds),
         "reconstruction": dict(state.values),
         "dice": dice,
@@ -440,26 +563,26 @@ def _results(
         "dice_without": {site: evaluation.test_dice_without for site, evaluation in evaluations.items()},
         "validation_dice": validation,
         "fairness": fairness(list(dice.values())).as_dict(),
-        "images": {data.name: len(data.images) for data in participants.sites},
-        "train_images": {data.name: len(data.split.train) for data in participants.sites},
+        "images": {name: member.n_images for name, member in plan.members.items()},
+        "train_images": {name: member.n_train for name, member in plan.members.items()},
         "freerider": {
             site: {"scores": values, "alarms": [asdict(alarm) for alarm in alarms if alarm.site == site]}
             for site, values in scores.items()
         },
         "flags": _flags(rounds, alarms),
-        "n_parameters": participants.layout.n_trainable,
+        "n_parameters": plan.layout.n_trainable,
         "seconds": round(sum(entry["seconds"] for entry in rounds), 2),
-        "megabytes": sum(entry["n_models"] for entry in rounds) * 4 * participants.layout.size / 1e6,
-        "model_sha256": _model_digest(participants, state, replies),
-        "device": str(participants.learner.device),
+        "megabytes": sum(entry["n_models"] for entry in rounds) * 4 * plan.layout.size / 1e6,
+        "model_sha256": _model_digest(plan, state, replies),
+        "device": str(plan.learner.device),
         "command": command,
         "versions": versions(),
     }
 
 
-def _intervals(participants: Participants, rounds: Sequence[Mapping[str, Any]], state: State) -> dict[str, Any] | None:
+def _intervals(plan: Plan, rounds: Sequence[Mapping[str, Any]], state: State) -> dict[str, Any] | None:
     """What the contributions' uncertainty is, and who can't be told apart."""
-    found = contribution_intervals(participants.algorithm, rounds, state.shares, participants.config.seed)
+    found = contribution_intervals(plan.algorithm, rounds, state.shares, plan.config.seed)
     if found is None:
         return None
     return {"level": found.level, "low": found.low, "high": found.high, "sentences": sentences(found, state.shares)}
@@ -472,9 +595,9 @@ def _order_settled_from(rounds: Sequence[Mapping[str, Any]]) -> int | None:
     return rank_stability(shares).settled_from + 1 if rounds and len(sites) > 1 else None
 
 
-def _model_digest(participants: Participants, state: State, replies: Mapping[str, Reply]) -> str:
+def _model_digest(plan: Plan, state: State, replies: Mapping[str, Reply]) -> str:
     """Of the common model, or of all sites' own models together."""
-    if not participants.algorithm.personal:
+    if not plan.algorithm.personal:
         return state.params.digest
     own = "".join(reply.params.digest for _, reply in sorted(replies.items()) if reply.params is not None)
     return sha256(own.encode()).hexdigest()

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field, replace
 from math import isfinite
 from pathlib import Path
 from time import perf_counter
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -20,6 +20,9 @@ MAX_REPLICATES = 100
 
 class Engine(Protocol):
     """Carries tasks to sites and replies back; no mathematics and no defaults."""
+
+    def sites(self, known: Sequence[str]) -> tuple[str, ...]:
+        """Who is to be asked in the next round: those known so far, and whoever has joined since."""
 
     def ask(self, tasks: Sequence[Task]) -> list[Reply]:
         """Replies in any order, perhaps fewer than tasks. A model in a reply is valid until the next ask."""
@@ -61,6 +64,9 @@ class _CheckedAsk:
     needs_model: bool
     persist: bool
     detect: bool
+    shares: Mapping[str, float]
+    """Contributions so far."""
+    tell_all: bool
     replies: dict[str, Reply] = field(default_factory=dict)
     rejected: dict[str, str] = field(default_factory=dict)
     flags: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -69,7 +75,12 @@ class _CheckedAsk:
 
     def ask(self, tasks: Sequence[Task]) -> list[Reply]:
         by_site = {
-            task.site: replace(task, persist=self.persist, score_local=task.score_local or self.detect)
+            task.site: replace(
+                task,
+                persist=self.persist,
+                score_local=task.score_local or self.detect,
+                shares=told(self.shares, task.site, self.tell_all),
+            )
             for task in tasks
         }
         usable: list[Reply] = []
@@ -103,6 +114,11 @@ class _CheckedAsk:
                 f"at least {self.min_sites} needed ({reasons})"
             )
         return usable
+
+
+def told(shares: Mapping[str, float], site: str, tell_all: bool) -> dict[str, float]:
+    """What a site learns of the contributions."""
+    return {name: share for name, share in shares.items() if tell_all or name == site}
 
 
 def problem_of(reply: Reply, task: Task | None, needs_model: bool = True) -> str | None:
@@ -158,11 +174,16 @@ def rounds(
     min_sites: int = 2,
     persist: Callable[[int], bool] = lambda round_no: False,
     detect: bool = False,
+    leave_out: Sequence[str] = (),
+    tell_all: bool = False,
 ) -> Iterator[Round]:
     """Run the rounds that are left; `persist` says before which rounds' end the sites save their memory."""
     while state.round_no < n_rounds:
         start = perf_counter()
-        checked = _CheckedAsk(engine, min_sites, algorithm.exchanges, persist(state.round_no), detect)
+        state = replace(state, sites=tuple(site for site in engine.sites(state.sites) if site not in leave_out))
+        checked = _CheckedAsk(
+            engine, min_sites, algorithm.exchanges, persist(state.round_no), detect, state.shares, tell_all
+        )
         before = {"": sketch(state.params.trainable)} if detect else {}
         round_no, state = state.round_no, algorithm.round(state, checked.ask)
         similarity = similarity_to_others(checked.updates, state.rho)
@@ -193,14 +214,18 @@ def similarity_to_others(updates: Mapping[str, Vector], rho: Mapping[str, float]
     return result
 
 
-def evaluate(state: State, engine: Engine, sites: Iterable[str]) -> dict[str, Reply]:
-    """These sites' validation and test Dice of the model that each would use."""
-    tasks = [replace(state.task_for(site), action="evaluate") for site in sites]
+def evaluate(state: State, engine: Engine, sites: Iterable[str], tell_all: bool = False) -> dict[str, Reply]:
+    """These sites' validation and test Dice of the model that each would use; they also learn their final share."""
+    tasks = [
+        replace(state.task_for(site), action="evaluate", shares=told(state.shares, site, tell_all)) for site in sites
+    ]
     return {reply.site: reply for reply in sorted(engine.ask(tasks), key=lambda reply: reply.site)}
 
 
-def save_state(path: Path, state: State) -> None:
+def save_state(path: Path, state: State, entry: Mapping[str, Any] | None = None) -> None:
+    """The server between two rounds, and the line that the ledger gets for the round before."""
     about = {
+        "entry": entry,
         "sites": state.sites,
         "round_no": state.round_no,
         "rho": state.rho,
@@ -219,6 +244,11 @@ def save_state(path: Path, state: State) -> None:
 
 
 def load_state(path: Path, layout: Layout) -> State:
+    return load_saved(path, layout)[0]
+
+
+def load_saved(path: Path, layout: Layout) -> tuple[State, dict[str, Any] | None]:
+    """The state, and the ledger's line of its last round."""
     arrays, about = read_tensors(path)
     if about.get("layout") != layout.digest:
         raise RunError(f"{path} holds another network than [model] in the run's config.toml describes; was it edited?")
@@ -226,7 +256,7 @@ def load_state(path: Path, layout: Layout) -> State:
     def under(prefix: str) -> dict[str, Vector]:
         return {key.removeprefix(prefix): value for key, value in arrays.items() if key.startswith(prefix)}
 
-    return State(
+    state = State(
         sites=tuple(about["sites"]),
         params=Params(layout, arrays["params"]),
         round_no=about["round_no"],
@@ -240,3 +270,4 @@ def load_state(path: Path, layout: Layout) -> State:
         values=about["values"],
         notes=tuple(about["notes"]),
     )
+    return state, about.get("entry")

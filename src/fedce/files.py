@@ -40,6 +40,14 @@ def write_bytes(path: Path, content: bytes) -> None:
         aside.write_bytes(content)
 
 
+def write_private(path: Path, content: bytes) -> None:
+    """A new file that only its owner may read, from its first instant on."""
+    with writing(path) as aside:
+        descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+
+
 def write_json(path: Path, value: Any) -> None:
     write_bytes(path, (json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode())
 

@@ -11,15 +11,22 @@ from numpy.typing import NDArray
 
 from fedce.algorithms.base import Moments, Pull, Site, Trained
 from fedce.data import SiteData
+from fedce.learn import Learner
 from fedce.messages import Evaluation
 from fedce.params import Params
-from fedce.site import round_seed
+from fedce.site import Hospital, round_seed
 
 Rounds = Sequence[Mapping[str, Any]]
 ROUNDS_TO_BE_SURE = 3
 SAME_DIRECTION = 0.99999
 NOISE = 1e-3
 """Standard deviation of a noise update; about what a small network's weights move in a round."""
+
+
+def hospital(data: SiteData, learner: Learner, classes: tuple[str, ...], seed: int, kind: str | None) -> Site:
+    """A site, or the impostor that is planted in its place."""
+    honest = Hospital(with_one_image(data) if kind == "repeat" else data, learner, classes, seed)
+    return Impostor(honest, kind) if kind and kind != "repeat" else honest
 
 
 def with_one_image(data: SiteData) -> SiteData:

@@ -1,13 +1,33 @@
 """Task and Reply: the only things that cross the network. A new field is a privacy decision (docs/privacy.md)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from fedce.params import Params
 
 MAX_MODELS = 16
 """So many models a task may bring to be scored; engines make room for them."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """What a site tells of itself when it joins; all that the server knows of its data."""
+
+    name: str
+    n_train: int
+    n_validation: int
+    n_test: int
+    shape: tuple[int, int, int]
+    """Channels, height and width of its images."""
+    classes: Mapping[str, tuple[int, ...]]
+    """Mask values of each class."""
+    fingerprint: str
+    """Changes with any pixel, label or split; tells nothing about them."""
+
+    @property
+    def n_images(self) -> int:
+        return self.n_train + self.n_validation + self.n_test
 
 
 @dataclass(frozen=True)
@@ -25,6 +45,8 @@ class Task:
     """Models to be scored on the validation split (action "score"), the same for all sites."""
     score_local: bool = False
     """Also score the site's own model after training."""
+    shares: Mapping[str, float] = field(default_factory=dict)
+    """Contributions so far that the site may know: its own, or everybody's if the experiment says so."""
     persist: bool = False
     """Write the site's memory to its disk before replying, so that the run can be resumed from here."""
 

@@ -131,6 +131,16 @@ class RunFolder:
     def rounds(self) -> list[dict[str, Any]]:
         return [entry for entry in self.ledger() if entry["kind"] == "round"]
 
+    def site_facts(self) -> dict[str, dict[str, Any]]:
+        """What is recorded of each site's data: counts and a fingerprint."""
+        facts: dict[str, dict[str, Any]] = {}
+        for entry in self.ledger():
+            if entry["kind"] == "start":
+                facts |= entry["sites"]
+            elif entry["kind"] == "join":
+                facts.setdefault(entry["site"], entry["member"])
+        return facts
+
     def append(self, entry: Mapping[str, Any]) -> None:
         """Add a line to the ledger, chained to the one before."""
         if self._last_line is None:

@@ -1,5 +1,6 @@
 """A hospital: its data behind the Site protocol, and the memory that it keeps between rounds."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from hashlib import sha256
@@ -15,11 +16,25 @@ from fedce.data import SiteData
 from fedce.errors import RunError
 from fedce.files import Arrays, read_tensors, write_tensors
 from fedce.learn import Batch, Learner, check_finite
-from fedce.messages import Evaluation, Reply, Task
+from fedce.messages import Evaluation, Member, Reply, Task
 from fedce.params import Layout, Params, Vector
 
 N_REPLICATES = 20
 """Bootstrap samples of the validation cases; a few more numbers a round for honest intervals."""
+
+
+def member_of(data: SiteData, classes: Mapping[str, Sequence[int]]) -> Member:
+    """What a site tells of its data."""
+    channels, height, width = data.images.shape[1:]
+    return Member(
+        name=data.name,
+        n_train=len(data.split.train),
+        n_validation=len(data.split.validation),
+        n_test=len(data.split.test),
+        shape=(channels, height, width),
+        classes={name: tuple(values) for name, values in classes.items()},
+        fingerprint=data.fingerprint,
+    )
 
 
 class Hospital:

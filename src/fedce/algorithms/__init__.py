@@ -19,10 +19,11 @@ from fedce.algorithms.fedopt import FedOpt
 from fedce.algorithms.fedprox import FedProx
 from fedce.algorithms.krum import Krum
 from fedce.algorithms.qfedavg import QFedAvg
+from fedce.algorithms.reconstruction import Reconstruction
 from fedce.algorithms.standalone import Standalone
 from fedce.algorithms.trimmed_mean import TrimmedMean
 from fedce.algorithms.uniform import Uniform
-from fedce.config import load_object
+from fedce.config import Config, load_object
 from fedce.errors import ConfigError, first_problem, nearest
 
 ALGORITHMS: Mapping[str, tuple[type[Algorithm], Mapping[str, Any]]] = {
@@ -59,6 +60,12 @@ def make(name: str, options: Mapping[str, Any]) -> Algorithm:
         return kind(**fixed, **options)
     except ValidationError as error:
         raise ConfigError(f"algorithm.{first_problem(error)}") from None
+
+
+def made_for(config: Config) -> Algorithm:
+    """The algorithm of an experiment."""
+    algorithm = make(config.algorithm.name, config.algorithm.options)
+    return Reconstruction(algorithm) if config.reconstruction else algorithm
 
 
 def _find(name: str) -> tuple[type[Algorithm], Mapping[str, Any]]:

@@ -81,12 +81,27 @@ def load_sites(source: str | DataConfig = "fundus6", *, notify: Notify | None = 
     Options are those of the [data] table: scale, size, seed, split, classes, normalize and so on.
     """
     config = source if isinstance(source, DataConfig) else parse({"data": {"source": str(source), **options}}).data
+    found = _load(config, notify)
+    if len(found) < 2:
+        raise DataError(f"a federation needs at least two sites, {config.source!r} has only {found[0].name!r}")
+    return found
+
+
+def load_site(config: DataConfig, site: str, *, notify: Notify | None = None) -> Sites:
+    """One site alone, as it is in its hospital: a federation of one."""
+    uncut = site.rpartition(".")[0] if config.shards > 1 else site
+    found = _load(config.model_copy(update={"sites": (uncut,)}), notify)
+    chosen = tuple(member for member in found if member.name == site)
+    if not chosen:
+        there = ", ".join(member.name for member in found)
+        raise DataError(f"{config.source!r} has no site {site!r}; with data.shards = {config.shards} it has {there}")
+    return replace(found, members=chosen)
+
+
+def _load(config: DataConfig, notify: Notify | None) -> Sites:
     say = notify or (lambda message: None)
     whole = _built_in(config, say) if config.source in BUILT_IN else _from_files(config, say)
-    shards = [shard for member in whole.members for shard in cut(member, config.shards)]
-    if len(shards) < 2:
-        raise DataError(f"a federation needs at least two sites, {config.source!r} has only {shards[0].name!r}")
-    return replace(whole, members=tuple(shards))
+    return replace(whole, members=tuple(shard for member in whole.members for shard in cut(member, config.shards)))
 
 
 def _chosen(by_site: Mapping[str, T], config: DataConfig) -> dict[str, T]:
@@ -134,7 +149,8 @@ def _from_files(config: DataConfig, notify: Notify) -> Sites:
     found = _chosen(find_items(config, problems), config)
     # All of it is looked at before anything is refused, so that a user mends all of it at once.
     members = [_member(name, items, classes, config, notify, problems) for name, items in found.items()]
-    _check_groups(found, config, problems)
+    if not config.sites:  # Otherwise a group may well name files of a site that is not looked at.
+        _check_groups(found, config, problems)
     problems.raise_any(config.source)
     return Sites(config, classes, tuple(_alike([member for member in members if member])))
 
@@ -213,8 +229,13 @@ def _alike(members: Sequence[SiteData]) -> Iterator[SiteData]:
                 f"site {member.name!r} has images of {w}x{h} pixels, site {first.name!r} of {w0}x{h0}; "
                 "set data.size to bring all images to one size"
             )
-        shape = (len(member.images), n_channels, *member.images.shape[2:])
-        yield member if member.images.shape == shape else replace(member, images=np.broadcast_to(member.images, shape))
+        yield with_n_channels(member, n_channels)
+
+
+def with_n_channels(site: SiteData, n_channels: int) -> SiteData:
+    """A grey site's only channel repeated."""
+    shape = (len(site.images), n_channels, *site.images.shape[2:])
+    return site if site.images.shape == shape else replace(site, images=np.broadcast_to(site.images, shape))
 
 
 def _built_in(config: DataConfig, notify: Notify) -> Sites:

@@ -84,6 +84,9 @@ class LocalEngine:
             self._team.close()
         torch.set_num_threads(self._n_threads_before)
 
+    def sites(self, known: Sequence[str]) -> tuple[str, ...]:
+        return tuple(known)
+
     def ask(self, tasks: Sequence[Task]) -> list[Reply]:
         tasks = sorted(tasks, key=lambda task: -self.participants.work_by_site[task.site])
         if self._team:

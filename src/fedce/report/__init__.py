@@ -43,8 +43,8 @@ def write_report(run: RunFolder) -> Path:
         freerider=figures.freerider(results) if results["freerider"] else None,
         alarms=[alarm for found in results["freerider"].values() for alarm in found["alarms"]],
         config=run.config_file.read_text("utf-8"),
-        data=started[0]["sites"],
-        card=model_card(run, results, started[0]["sites"]),
+        data=run.site_facts(),
+        card=model_card(run, results, run.site_facts()),
     )
     write_bytes(run.report_file, content)
     return run.report_file
@@ -86,14 +86,16 @@ def _interval(results: dict[str, Any], site: str) -> str:
 
 
 def _site_rows(results: dict[str, Any]) -> list[dict[str, Any]]:
+    # A site that was absent at the end has a share and no Dice.
+    classes = next(iter(results["dice_by_class"].values()))
     return [
         {
             "site": site,
             "images": results["images"][site],
             "train": results["train_images"][site],
-            "dice": results["dice"][site],
-            "by_class": results["dice_by_class"][site],
-            "without": results["dice_without"][site],
+            "dice": results["dice"].get(site),
+            "by_class": results["dice_by_class"].get(site, dict.fromkeys(classes)),
+            "without": results["dice_without"].get(site),
             "share": share,
             "interval": _interval(results, site),
             "flags": results["flags"].get(site, []),

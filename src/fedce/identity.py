@@ -1,0 +1,53 @@
+"""Who a site is: an Ed25519 key that never leaves its place."""
+
+import os
+from base64 import b64decode, b64encode
+from binascii import Error as NotBase64
+from pathlib import Path
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
+
+from fedce.errors import ConfigError
+from fedce.files import write_private
+
+
+class Identity:
+    """A private key, and what can be done with it."""
+
+    def __init__(self, key: Ed25519PrivateKey) -> None:
+        self._key = key
+
+    @classmethod
+    def at(cls, path: Path) -> "Identity":
+        """The key in a file; where there is none, a new one is made."""
+        if not path.exists():
+            key = Ed25519PrivateKey.generate()
+            write_private(path, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+        if os.name == "posix" and path.stat().st_mode & 0o077:
+            raise ConfigError(f"{path} is a private key that others can read; run 'chmod 600 {path}'")
+        try:
+            loaded = load_pem_private_key(path.read_bytes(), password=None)
+        except (ValueError, TypeError):
+            raise ConfigError(f"{path} is not a private key in PEM form; delete it to have a new one made") from None
+        if not isinstance(loaded, Ed25519PrivateKey):
+            raise ConfigError(f"{path} is not an Ed25519 key; delete it to have a new one made")
+        return cls(loaded)
+
+    @property
+    def public(self) -> str:
+        return b64encode(self._key.public_key().public_bytes_raw()).decode()
+
+    def sign(self, text: str) -> str:
+        return b64encode(self._key.sign(text.encode())).decode()
+
+
+def is_signed(text: str, signature: str, public: str) -> bool:
+    """Whether the owner of that public key signed this text."""
+    try:
+        key = Ed25519PublicKey.from_public_bytes(b64decode(public, validate=True))
+        key.verify(b64decode(signature, validate=True), text.encode())
+    except (InvalidSignature, ValueError, NotBase64):
+        return False
+    return True

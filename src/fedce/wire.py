@@ -1,0 +1,246 @@
+"""Tasks and replies as an engine carries them: a JSON value, and arrays that are large. No pickle.
+
+What comes from the other side is checked here for its form (types, sizes, nothing unknown); what it says is checked by
+the round loop. A reply is signed by its site: the signature covers the JSON value, which holds the model's digest.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from typing import Annotated, Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from fedce.errors import ReplyError, first_problem
+from fedce.messages import MAX_MODELS, Evaluation, Member, Reply, Task
+from fedce.params import Layout, Params
+
+Arrays = Mapping[str, NDArray[Any]]
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+Hex = Annotated[str, Field(max_length=128, pattern="^[0-9a-f]*$")]
+Number = Annotated[float, Field(allow_inf_nan=False)]
+MAX_LIST = 1000
+MAX_ABOUT = 1_000_000
+"""Characters of a JSON value; everything that is large is an array."""
+
+
+@dataclass(frozen=True, eq=False)
+class Parcel:
+    """What goes over a network in one piece."""
+
+    about: str
+    """A JSON value."""
+    arrays: Arrays
+
+    @property
+    def n_bytes(self) -> int:
+        return len(self.about.encode()) + sum(array.nbytes for array in self.arrays.values())
+
+
+class _Form(BaseModel):
+    """What a JSON value must look like."""
+
+    # A loss that is not a number must arrive as such, to be refused, and not as nothing.
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, ser_json_inf_nan="constants")
+
+    @classmethod
+    def read(cls, text: str) -> Self:
+        if len(text) > MAX_ABOUT:
+            raise ReplyError(f"its message is {len(text)} characters long, at most {MAX_ABOUT} are read")
+        try:
+            return cls.model_validate_json(text)
+        except ValidationError as error:
+            raise ReplyError(f"its message has the wrong form ({first_problem(error)[:300]})") from None
+
+
+class Hello(_Form):
+    """The server asks who is there."""
+
+    kind: Literal["hello"] = "hello"
+    run: Hex
+    nonce: Hex
+    """Comes back signed, so that an old answer can't be sent again."""
+
+
+class TaskForm(_Form):
+    kind: Literal["task"] = "task"
+    run: Hex
+    site: Name
+    round_no: int
+    action: Literal["train", "score", "evaluate"]
+    rho: Number | None
+    score_local: bool
+    persist: bool
+    shares: dict[Name, Number]
+    n_channels: int
+    """What the network takes; a grey site among colour ones repeats its channel."""
+    n_models: Annotated[int, Field(ge=0, le=MAX_MODELS)]
+
+
+class MemberForm(_Form):
+    """A site says who it is."""
+
+    kind: Literal["member"] = "member"
+    run: Hex
+    nonce: Hex
+    name: Name
+    n_train: Annotated[int, Field(ge=1)]
+    n_validation: Annotated[int, Field(ge=1)]
+    n_test: Annotated[int, Field(ge=0)]
+    shape: tuple[int, int, int]
+    classes: dict[Name, Annotated[list[int], Field(max_length=256)]]
+    fingerprint: Hex
+    versions: dict[Name, Name]
+    key: Name
+    """The site's public key."""
+
+    @property
+    def member(self) -> Member:
+        classes = {name: tuple(values) for name, values in self.classes.items()}
+        counts = self.n_train, self.n_validation, self.n_test
+        return Member(self.name, *counts, self.shape, classes, self.fingerprint)
+
+
+class _EvaluationForm(_Form):
+    validation_dice: float
+    test_dice_by_class: dict[Name, float]
+    test_dice_without: float | None
+
+
+class ReplyForm(_Form):
+    kind: Literal["reply"] = "reply"
+    run: Hex
+    site: Name
+    round_no: int
+    action: Literal["train", "score", "evaluate"]
+    n_train: int
+    score: float | None
+    error_without: float | None
+    error_replicates: Annotated[list[float], Field(max_length=MAX_LIST)]
+    novelty: float | None
+    loss: float | None
+    loss_before: float | None
+    score_local: float | None
+    scores: Annotated[list[float], Field(max_length=MAX_MODELS)]
+    evaluation: _EvaluationForm | None
+    seconds: float
+    model: Hex
+    """Digest of the model that comes with it, or nothing."""
+
+
+class Failure(_Form):
+    """A site could not do what it was asked; the details stay in its own log."""
+
+    kind: Literal["failure"] = "failure"
+    site: Name
+    what: Annotated[str, Field(max_length=2000)]
+
+
+class Signed(_Form):
+    """A site's answer as it is sent."""
+
+    content: Annotated[str, Field(max_length=MAX_ABOUT)]
+    """The JSON value that was signed, to the letter."""
+    signature: Annotated[str, Field(max_length=200)]
+
+
+def task_parcel(task: Task, run: str, n_channels: int) -> Parcel:
+    form = TaskForm(
+        run=run,
+        site=task.site,
+        round_no=task.round_no,
+        action=task.action,
+        rho=task.rho,
+        score_local=task.score_local,
+        persist=task.persist,
+        shares=dict(task.shares),
+        n_channels=n_channels,
+        n_models=len(task.models),
+    )
+    arrays = {"params": task.params.vector}
+    arrays |= {f"model-{i}": model.vector for i, model in enumerate(task.models)}
+    return Parcel(form.model_dump_json(), arrays)
+
+
+def task_from(form: TaskForm, arrays: Arrays, layout: Layout) -> Task:
+    return Task(
+        site=form.site,
+        round_no=form.round_no,
+        params=_params(arrays, "params", layout),
+        rho=form.rho,
+        action=form.action,
+        models=tuple(_params(arrays, f"model-{i}", layout) for i in range(form.n_models)),
+        score_local=form.score_local,
+        shares=form.shares,
+        persist=form.persist,
+    )
+
+
+def reply_form(reply: Reply, run: str, action: Literal["train", "score", "evaluate"]) -> ReplyForm:
+    evaluation = reply.evaluation
+    return ReplyForm(
+        run=run,
+        site=reply.site,
+        round_no=reply.round_no,
+        action=action,
+        n_train=reply.n_train,
+        score=reply.score,
+        error_without=reply.error_without,
+        error_replicates=list(reply.error_replicates),
+        novelty=reply.novelty,
+        loss=reply.loss,
+        loss_before=reply.loss_before,
+        score_local=reply.score_local,
+        scores=list(reply.scores),
+        evaluation=_EvaluationForm(**asdict(evaluation)) if evaluation else None,
+        seconds=reply.seconds,
+        model=_digest(reply.params.vector) if reply.params is not None else "",
+    )
+
+
+def reply_from(form: ReplyForm, arrays: Arrays, layout: Layout) -> Reply:
+    evaluation = form.evaluation
+    params = _params(arrays, "params", layout) if form.model else None
+    if params is not None and _digest(params.vector) != form.model:
+        raise ReplyError("its model is not the one that it signed")
+    return Reply(
+        site=form.site,
+        round_no=form.round_no,
+        n_train=form.n_train,
+        params=params,
+        score=form.score,
+        error_without=form.error_without,
+        error_replicates=tuple(form.error_replicates),
+        novelty=form.novelty,
+        loss=form.loss,
+        loss_before=form.loss_before,
+        score_local=form.score_local,
+        scores=tuple(form.scores),
+        evaluation=Evaluation(**evaluation.model_dump()) if evaluation else None,
+        seconds=form.seconds,
+    )
+
+
+def kind_of(about: str) -> str:
+    """What a JSON value says it is; only that is looked at."""
+    try:
+        value = json.loads(about[:MAX_ABOUT])
+    except ValueError:
+        return ""
+    kind = value.get("kind") if isinstance(value, dict) else None
+    return kind if isinstance(kind, str) else ""
+
+
+def _params(arrays: Arrays, key: str, layout: Layout) -> Params:
+    vector = arrays.get(key)
+    if not isinstance(vector, np.ndarray) or vector.dtype != np.float32 or vector.shape != (layout.size,):
+        came = "nothing" if vector is None else f"{getattr(vector, 'dtype', '?')} {getattr(vector, 'shape', '?')}"
+        raise ReplyError(f"expected a model of {layout.size} numbers of 32 bits, got {came}")
+    return Params(layout, vector)
+
+
+def _digest(vector: NDArray[np.float32]) -> str:
+    return sha256(np.ascontiguousarray(vector).data).hexdigest()

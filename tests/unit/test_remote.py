@@ -1,0 +1,425 @@
+"""The remote engine without any network: real sites behind a courier that loses, repeats and delays as it is told."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fedce
+from fedce import experiment
+from fedce.config import load
+from fedce.engines import remote
+from fedce.engines.remote import Event, RemoteEngine, Rules
+from fedce.experiment import coordinate, execute, versions
+from fedce.identity import Identity, is_signed
+from fedce.messages import Task
+from fedce.record import RunFolder
+from fedce.resident import Resident, at_hospital
+from fedce.wire import Parcel, Signed
+from support import params
+
+TINY = {"data.source": "fundus6", "data.scale": "tiny", "model.channels": [4, 8], "engine.name": "flower", "rounds": 3}
+
+
+class Clock:
+    """Time that passes only when somebody waits."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def pause(self, seconds: float) -> None:
+        self.now += seconds
+
+
+class Post:
+    """A courier to answers in this process. `when` may change an answer, or swallow it."""
+
+    def __init__(self, answers: dict[str, Callable[[Parcel], Parcel]]) -> None:
+        self.answers = answers
+        self.when: Callable[[str, str, Parcel], Parcel | str | None] = lambda node, about, answer: answer
+        self.tickets = count()
+        self.waiting: list[tuple[str, str, Parcel]] = []
+        self.sent: list[tuple[str, Parcel]] = []
+        self.late: list[tuple[str, Parcel | str]] = []
+
+    def nodes(self) -> list[str]:
+        return list(self.answers)
+
+    def send(self, node: str, parcel: Parcel, round_no: int) -> str:
+        ticket = f"{node}/{next(self.tickets)}"
+        self.waiting.append((ticket, node, parcel))
+        self.sent.append((node, parcel))
+        return ticket
+
+    def collect(self):
+        came, self.late = self.late, []
+        waiting, self.waiting = self.waiting, []
+        for ticket, node, parcel in waiting:
+            if node not in self.answers:
+                continue
+            answer = self.when(node, parcel.about, self.answers[node](parcel))
+            if answer is not None:
+                came.append((ticket, answer))
+        return came
+
+
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch):
+    monkeypatch.setattr(remote, "MEET_SECONDS", 0.0)
+    monkeypatch.setattr(remote, "POLL_SECONDS", 0.01)
+
+
+@pytest.fixture
+def config():
+    return load(None, {**TINY, "engine.members": {f"site{i}": "" for i in range(1, 7)}, "engine.deadline_seconds": 60})
+
+
+@pytest.fixture
+def hospitals(tmp_path: Path, config) -> dict[str, Resident]:
+    return {name: resident(config, name, tmp_path / "homes" / name) for name in config.engine.members}
+
+
+def resident(config, name: str, home: Path) -> Resident:
+    return Resident(at_hospital(experiment.resolve(config), name, "fundus6"), name, home, versions())
+
+
+def post_of(hospitals: dict[str, Resident]) -> Post:
+    return Post({f"node-{name}": hospital.answer for name, hospital in hospitals.items()})
+
+
+def comparable(folder: Path) -> list[dict]:
+    """The ledger's rounds without what no two runs share."""
+    rounds = RunFolder(folder).rounds()
+    for entry in rounds:
+        for key in ("time", "seconds", "previous"):
+            entry.pop(key)
+        for facts in entry["sites"].values():
+            facts.pop("seconds")
+    return rounds
+
+
+def events(folder: Path) -> list[str]:
+    return [f"{entry['site']} {entry['what']}" for entry in RunFolder(folder).ledger() if entry["kind"] == "event"]
+
+
+def test_same_bits_as_the_local_engine(tmp_path: Path, config, hospitals):
+    here = execute(replace_engine(config, "local"), tmp_path / "local", report=False)
+    there = coordinate(config, tmp_path / "remote", post_of(hospitals))
+    assert there.values["model_sha256"] == here.values["model_sha256"]
+    assert there.contributions == here.contributions
+    assert there.dice == here.dice
+    assert comparable(tmp_path / "remote") == comparable(tmp_path / "local")
+    assert (tmp_path / "remote" / "model.safetensors").read_bytes() == (
+        tmp_path / "local" / "model.safetensors"
+    ).read_bytes()
+
+
+def replace_engine(config, name: str):
+    return config.model_copy(update={"engine": config.engine.model_copy(update={"name": name, "workers": 1})})
+
+
+def test_names_of_files_stay_at_the_site(tmp_path: Path, config, hospitals):
+    post = post_of(hospitals)
+    seen: list[str] = []
+    post.when = lambda node, about, answer: (seen.append(answer.about), answer)[1]
+    coordinate(config, tmp_path / "run", post)
+    assert seen
+    assert not any(".png" in text or str(tmp_path) in text for text in seen)
+    assert not (tmp_path / "run" / "splits.json").exists()
+
+
+def test_a_site_learns_its_own_share_alone(tmp_path: Path, config, hospitals):
+    post = post_of(hospitals)
+    coordinate(config, tmp_path / "run", post)
+    tasks = [(node, json.loads(parcel.about)) for node, parcel in post.sent if '"task"' in parcel.about]
+    assert all(set(task["shares"]) <= {node.removeprefix("node-")} for node, task in tasks)
+    run = json.loads((tmp_path / "run" / "ledger.jsonl").read_text().splitlines()[0])["run"]
+    told = (tmp_path / "homes" / "site5" / run / "rounds.jsonl").read_text().splitlines()
+    assert set(json.loads(told[-1])["shares"]) == {"site5"}
+
+
+def test_the_config_may_tell_all(tmp_path: Path, config, hospitals):
+    post = post_of(hospitals)
+    telling = config.model_copy(update={"engine": config.engine.model_copy(update={"tell": "all"})})
+    coordinate(telling, tmp_path / "run", post)
+    last = json.loads([parcel.about for _, parcel in post.sent if '"train"' in parcel.about][-1])
+    assert set(last["shares"]) == set(config.engine.members)
+
+
+def test_a_lost_answer_is_asked_for_again_and_changes_nothing(tmp_path: Path, config, hospitals):
+    whole = coordinate(config, tmp_path / "whole", post_of(hospitals))
+    again = {name: resident(config, name, tmp_path / "again" / name) for name in hospitals}
+    post, lost = post_of(again), []
+
+    def lose_one(node, about, answer):
+        if node == "node-site2" and '"round_no":1' in about and not lost:
+            lost.append(node)
+            return "its process ended"
+        return answer
+
+    post.when = lose_one
+    assert coordinate(config, tmp_path / "run", post).contributions == whole.contributions
+    assert lost
+    assert "site2 no answer: its process ended" in events(tmp_path / "run")
+
+
+def test_a_restarted_site_keeps_its_name_its_memory_and_its_credit(tmp_path: Path, config, hospitals):
+    whole = coordinate(config, tmp_path / "whole", post_of(hospitals))
+    again = {name: resident(config, name, tmp_path / "again" / name) for name in hospitals}
+    post, killed = post_of(again), []
+
+    def kill_one(node, about, answer):
+        if node == "node-site3" and '"round_no":1' in about and '"task"' in about and not killed:
+            killed.append(node)
+            # Its old address is still there for a while, as a network does not know that somebody is dead.
+            post.answers["node-reborn"] = resident(config, "site3", tmp_path / "again" / "site3").answer
+            return None
+        return answer
+
+    post.when = kill_one
+    result = coordinate(config, tmp_path / "run", post)
+    assert killed
+    assert result.contributions == whole.contributions
+    assert result.values["model_sha256"] == whole.values["model_sha256"]
+    assert "site3 came back under another address" in events(tmp_path / "run")
+
+
+def test_an_absent_site_costs_nobody_anything(tmp_path: Path, config, hospitals):
+    post = post_of(hospitals)
+    away = {"node-site4": post.answers["node-site4"]}
+
+    def leave(node, about, answer):
+        if '"round_no":1' in about and '"train"' in about:
+            post.answers.pop("node-site4", None)
+        if '"round_no":2' in about and node == "node-site1":
+            post.answers.update(away)
+        return answer
+
+    post.when = leave
+    coordinate(config, tmp_path / "run", post)
+    first, second, third = RunFolder(tmp_path / "run").rounds()
+    assert "site4" in first["sites"]
+    assert "site4" not in second["sites"]
+    for entry in (first, second, third):
+        assert sum(facts["weight"] for facts in entry["sites"].values()) == pytest.approx(1)
+    assert {"site4 left", "site4 is absent", "site4 came back"} <= set(events(tmp_path / "run"))
+
+
+def test_a_slow_site_is_not_waited_for(tmp_path: Path, config, hospitals):
+    clock = Clock()
+    post, notes = post_of(hospitals), []
+    rules = Rules("00", config.engine.members, 2, 10, 5.0, fedce.__version__)
+    engine = RemoteEngine(post, rules, notes.append, clock=clock, pause=clock.pause)
+    plan = experiment.Plan(experiment.resolve(config), engine.gather())
+    engine.bind(plan.layout, plan.n_channels)
+    held = []
+
+    def hold(node, about, answer):
+        if node == "node-site6" and '"task"' in about and not held:
+            held.append(answer)
+            return None
+        return answer
+
+    post.when = hold
+    tasks = plan.initial_state().tasks()
+    assert {reply.site for reply in engine.ask(tasks)} == set(config.engine.members) - {"site6"}
+    assert Event(0, "site6", "is too slow") in notes
+    # The answer comes at last, when the next round is on.
+    ticket = next(ticket for ticket in engine._over)
+    post.late = [(ticket, held[0])]
+    replies = engine.ask([replace(task, round_no=1) for task in tasks])
+    assert len(replies) == 6
+    assert any("came when that was over: refused" in event.what for event in notes)
+
+
+def test_who_joins_late_is_asked_from_the_next_round_on(tmp_path: Path, config, hospitals):
+    """The member that round 1 did not wait for any longer."""
+    quick = config.model_copy(update={"engine": config.engine.model_copy(update={"join_seconds": 0.05})})
+    post = post_of(hospitals)
+    newcomer = post.answers.pop("node-site6")
+
+    def arrive(node, about, answer):
+        if '"round_no":1' in about:
+            post.answers["node-site6"] = newcomer
+        return answer
+
+    post.when = arrive
+    result = coordinate(quick, tmp_path / "run", post)
+    first, _, third = RunFolder(tmp_path / "run").rounds()
+    assert "site6" not in first["sites"]
+    assert "site6" in third["sites"]
+    assert result.contributions["site6"] > 0
+    assert sum(result.contributions.values()) == pytest.approx(1)
+
+
+def test_a_killed_server_goes_on_at_the_round_it_was_in(tmp_path: Path, config, hospitals):
+    whole = coordinate(config, tmp_path / "whole", post_of(hospitals))
+    again = {name: resident(config, name, tmp_path / "again" / name) for name in hospitals}
+    post = post_of(again)
+
+    def crash(node, about, answer):
+        if '"round_no":2' in about and node == "node-site4":
+            raise KeyboardInterrupt
+        return answer
+
+    post.when = crash
+    with pytest.raises(KeyboardInterrupt):
+        coordinate(config, tmp_path / "run", post)
+    asked = len(RunFolder(tmp_path / "run").rounds())
+    assert asked == 2
+    result = coordinate(config, tmp_path / "run", post_of(again))
+    assert result.contributions == whole.contributions
+    assert result.values["model_sha256"] == whole.values["model_sha256"]
+    kinds = [entry["kind"] for entry in RunFolder(tmp_path / "run").ledger()]
+    assert kinds.count("resume") == 1
+    assert kinds.count("round") == 3
+    RunFolder(tmp_path / "run").check_chain()
+
+
+def test_a_round_that_was_saved_and_not_written_down_is_written_down(tmp_path: Path, config, hospitals, monkeypatch):
+    post = post_of(hospitals)
+    append = RunFolder.append
+
+    def cut_off(self, entry):
+        if entry["kind"] == "round" and entry["round"] == 1:
+            raise KeyboardInterrupt
+        append(self, entry)
+
+    monkeypatch.setattr(RunFolder, "append", cut_off)
+    with pytest.raises(KeyboardInterrupt):
+        coordinate(config, tmp_path / "run", post)
+    monkeypatch.setattr(RunFolder, "append", append)
+    coordinate(config, tmp_path / "run", post_of(hospitals))
+    assert [entry["round"] for entry in RunFolder(tmp_path / "run").rounds()] == [0, 1, 2]
+
+
+class Impostors:
+    """Answers that must not be taken."""
+
+    @staticmethod
+    def of(kind: str, config, home: Path) -> Callable[[Parcel], Parcel]:
+        if kind == "unknown name":
+            stranger = resident(config, "site1", home)
+            stranger.__dict__["sites"] = replace(stranger.sites, members=(replace(stranger.data, name="stranger"),))
+            return stranger.answer
+        thief = resident(config, "site1", home)  # With a key of its own.
+        if kind == "somebody's name":
+            return thief.answer
+        if kind == "unsigned":
+            return lambda parcel: Parcel(
+                Signed(content=Signed.read(thief.answer(parcel).about).content, signature="AAAA").model_dump_json(), {}
+            )
+        return lambda parcel: Parcel("no json", {})
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("unknown name", "'stranger' is not among the members"),
+        ("somebody's name", "another key than the 'site1' that joined before"),
+        ("unsigned", "does not hold the key that it shows"),
+        ("rubbish", "its message has the wrong form"),
+    ],
+)
+def test_who_may_not_come_in_is_refused_and_recorded(tmp_path: Path, config, hospitals, kind, reason):
+    post = post_of(hospitals)
+    post.answers["node-z"] = Impostors.of(kind, config, tmp_path / "impostor")
+    whole = coordinate(config, tmp_path / "run", post)
+    assert set(whole.contributions) == set(config.engine.members)
+    assert any(reason in event for event in events(tmp_path / "run"))
+    assert not any(node == "node-z" and '"task"' in parcel.about for node, parcel in post.sent)
+
+
+def test_a_key_in_the_experiment_settles_who_a_member_is(tmp_path: Path, config, hospitals):
+    keys = {name: hospital.identity.public for name, hospital in hospitals.items()}
+    strict = config.model_copy(update={"engine": config.engine.model_copy(update={"members": keys})})
+    post = post_of(hospitals)
+    # The thief is there first, which would do without keys.
+    post.answers = {"node-0": resident(config, "site1", tmp_path / "thief").answer, **post.answers}
+    coordinate(strict, tmp_path / "run", post)
+    assert any("another key than the member 'site1'" in event for event in events(tmp_path / "run"))
+    assert all(len(entry["sites"]) == 6 for entry in RunFolder(tmp_path / "run").rounds())
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda p: Parcel(p.about, {"params": p.arrays["params"][:-1]}), "expected a model of"),
+        (lambda p: Parcel(p.about, {"params": p.arrays["params"] + 1}), "is not the one that it signed"),
+        (lambda p: Parcel(p.about, {}), "expected a model of"),
+        (lambda p: Parcel(p.about.replace("0.", "1.", 1), p.arrays), "not signed with its key"),
+        (lambda p: Parcel("x" * 2_000_000, p.arrays), "characters long"),
+    ],
+)
+def test_a_changed_answer_is_refused_and_the_round_goes_on(tmp_path: Path, config, hospitals, change, reason):
+    post = post_of(hospitals)
+    post.when = lambda node, about, answer: (
+        change(answer) if node == "node-site2" and '"train"' in about and '"round_no":1' in about else answer
+    )
+    coordinate(config, tmp_path / "run", post)
+    entry = RunFolder(tmp_path / "run").rounds()[1]
+    assert "site2" not in entry["sites"]
+    assert sum(facts["weight"] for facts in entry["sites"].values()) == pytest.approx(1)
+    assert any(reason in event for event in events(tmp_path / "run") if event.startswith("site2 refused"))
+
+
+def test_a_failing_site_tells_its_own_log_and_not_the_server(tmp_path: Path, config, hospitals, monkeypatch):
+    def fail(*_):
+        raise OSError("/patients/jane-doe.nii is not readable")
+
+    monkeypatch.setattr(hospitals["site1"], "_work", fail)
+    coordinate(config, tmp_path / "run", post_of(hospitals))
+    told = (tmp_path / "run" / "ledger.jsonl").read_text()
+    assert "a fault of the program, OSError" in told
+    assert "jane-doe" not in told
+    assert "jane-doe" in (tmp_path / "homes" / "site1" / "site.log").read_text()
+
+
+def test_other_data_than_before_is_refused(tmp_path: Path, config, hospitals):
+    post = post_of(hospitals)
+    changed = resident(config, "site2", tmp_path / "homes" / "site2")
+    changed.__dict__["sites"] = replace(
+        changed.sites, members=(replace(changed.data, images=255 - np.asarray(changed.data.images)),)
+    )
+
+    def swap(node, about, answer):
+        if '"round_no":1' in about:
+            post.answers.pop("node-site2", None)
+            post.answers["node-other"] = changed.answer
+        return answer
+
+    post.when = swap
+    coordinate(config, tmp_path / "run", post)
+    assert any("other data than when it joined" in event for event in events(tmp_path / "run"))
+
+
+def test_a_key_is_private_and_signs(tmp_path: Path):
+    one, other = Identity.at(tmp_path / "a" / "key.pem"), Identity.at(tmp_path / "b" / "key.pem")
+    assert (tmp_path / "a" / "key.pem").stat().st_mode & 0o777 == 0o600
+    assert Identity.at(tmp_path / "a" / "key.pem").public == one.public
+    signature = one.sign("text")
+    assert is_signed("text", signature, one.public)
+    assert not is_signed("text.", signature, one.public)
+    assert not is_signed("text", signature, other.public)
+    assert not is_signed("text", "no base64!", one.public)
+
+
+def test_a_key_that_others_can_read_is_not_used(tmp_path: Path):
+    Identity.at(tmp_path / "key.pem")
+    (tmp_path / "key.pem").chmod(0o644)
+    with pytest.raises(fedce.errors.ConfigError, match="chmod 600"):
+        Identity.at(tmp_path / "key.pem")
+
+
+def test_tasks_go_to_the_site_that_they_name(tmp_path: Path, config, hospitals):
+    hospital = hospitals["site1"]
+    task = Task("site2", 0, params([0.0]))
+    answer = hospital.answer(remote.task_parcel(task, "00", 3))
+    assert '"failure"' in Signed.read(answer.about).content
