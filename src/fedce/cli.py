@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
 from functools import wraps
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, ParamSpec
 
@@ -74,6 +75,7 @@ def main() -> None:
 @click.option("--rounds", type=int, metavar="N", help="Communication rounds.")
 @click.option("--seed", type=int, metavar="N", help="Seed of the initial weights and of local training.")
 @click.option("--workers", type=int, metavar="N", help="Worker processes; 0 (default): one for each core.")
+@click.option("--engine", metavar="NAME", help="local (default), flower or nvflare; the same numbers on each.")
 @click.option(
     "--out", type=click.Path(path_type=Path), metavar="DIR", help="Run folder; default runs/DATA-ALGORITHM-SEED."
 )
@@ -92,6 +94,7 @@ def run(
     rounds: int | None,
     seed: int | None,
     workers: int | None,
+    engine: str | None,
     out: Path | None,
     assignments: tuple[str, ...],
     resume: Path | None,
@@ -108,6 +111,7 @@ def run(
         "rounds": rounds,
         "seed": seed,
         "engine.workers": workers,
+        "engine.name": engine,
     }
     changes = {key: value for key, value in named.items() if value is not None}
     changes |= dict(parse_assignment(text) for text in assignments)
@@ -144,7 +148,11 @@ def _conduct(
 
         observer = experiment.Observer(display.notice, display.start, display.round)
         try:
-            if config is None:
+            carried = config or RunFolder.open(out).config
+            if carried.engine.name != "local":
+                carrier = import_module(f"fedce.engines.{carried.engine.name}")
+                result = carrier.run_here(carried, out, observer, command, resume=config is None, replace=replace)
+            elif config is None:
                 result = experiment.resume(out, workers=workers, observer=observer, command=command)
             else:
                 result = experiment.execute(config, out, replace=replace, observer=observer, command=command)
@@ -167,6 +175,21 @@ def _conduct(
         display.finish(result.values)
     if as_json:
         click.echo(json.dumps({"run": str(out), **result.values}, indent=2))
+
+
+@main.command()
+@click.argument("engine", type=click.Choice(["flower", "nvflare"]))
+@click.argument("config_file", metavar="CONFIG.toml", type=click.Path(path_type=Path))
+@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", required=True, help="Folder to write; new.")
+@click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="As in fedce run.")
+@one_line_errors
+def deploy(engine: str, config_file: Path, out: Path, assignments: tuple[str, ...]) -> None:
+    """Write what a federation of real hospitals runs: a Flower app, or an NVFlare job."""
+    from fedce.config import load, parse_assignment
+
+    changes = dict(parse_assignment(text) for text in assignments)
+    config = load(config_file, {**changes, "engine.name": engine})
+    click.echo(import_module(f"fedce.engines.{engine}").deploy(config, out))
 
 
 @main.command()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fedce.data.inspection import Inspection, SiteFacts
     from fedce.data.prepare import Summary
     from fedce.doctor import Finding
-    from fedce.federation import Round
+    from fedce.experiment import RoundSeen
     from fedce.jobs import Progress as JobsProgress
     from fedce.jobs import Store
     from fedce.messages import Member
@@ -89,12 +89,12 @@ class Display(_Terminal):
         self.started = monotonic()
         self.progress.start()
 
-    def round(self, done: "Round") -> None:
+    def round(self, done: "RoundSeen") -> None:
         n_done = done.round_no + 1
         task = self.progress.tasks[0]
         rate = (monotonic() - self.started) / (n_done - self.first_round)
         left = rate * ((task.total or n_done) - n_done)
-        shares = " ".join(f"{100 * share:.0f}" for share in done.state.shares.values())
+        shares = " ".join(f"{100 * share:.0f}" for share in done.shares.values())
         line = f"Dice {done.mean_score:.3f}  shares % {shares}  {duration(left)} left"
         self.progress.update(self.task, completed=n_done, description=line, refresh=True)
         if not self.console.is_terminal and (n_done % max(1, int(task.total or 1) // 10) == 0):

@@ -10,7 +10,7 @@ from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
 from time import monotonic, time
-from typing import Any
+from typing import Any, Protocol
 
 from fedce import __version__, algorithms, federation, freerider, models
 from fedce.algorithms.base import Algorithm, State, Terms
@@ -36,13 +36,24 @@ from fedce.valuation.agreement import rank_stability
 from fedce.valuation.intervals import sentences
 
 
+class RoundSeen(Protocol):
+    """What an observer is told of a round."""
+
+    @property
+    def round_no(self) -> int: ...
+    @property
+    def mean_score(self) -> float: ...
+    @property
+    def shares(self) -> Mapping[str, float]: ...
+
+
 @dataclass(frozen=True)
 class Observer:
     """Who wants to know how a run goes."""
 
     notice: Callable[[str], None] = lambda message: None
     start: Callable[[Config, Mapping[str, Member], int], None] = lambda config, members, first_round: None
-    round: Callable[[Round], None] = lambda done: None
+    round: Callable[[RoundSeen], None] = lambda done: None
 
 
 @dataclass(frozen=True)

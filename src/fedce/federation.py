@@ -49,6 +49,10 @@ class Round:
     seconds: float
 
     @property
+    def shares(self) -> Mapping[str, float]:
+        return self.state.shares
+
+    @property
     def mean_score(self) -> float:
         """Mean validation score of the model that this round started from."""
         scores = [reply.score for reply in self.replies.values() if reply.score is not None]

@@ -13,6 +13,9 @@ from typing import Annotated, Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from safetensors import SafetensorError
+from safetensors.numpy import load as tensors_from_bytes
+from safetensors.numpy import save as tensors_to_bytes
 
 from fedce.errors import ReplyError, first_problem
 from fedce.messages import MAX_MODELS, Evaluation, Member, Reply, Task
@@ -38,6 +41,19 @@ class Parcel:
     @property
     def n_bytes(self) -> int:
         return len(self.about.encode()) + sum(array.nbytes for array in self.arrays.values())
+
+    def to_bytes(self) -> bytes:
+        """In one piece: the JSON value's length, the value, the arrays as safetensors."""
+        about = self.about.encode()
+        return len(about).to_bytes(8) + about + tensors_to_bytes(dict(self.arrays))
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> Self:
+        end = 8 + int.from_bytes(content[:8])
+        try:
+            return cls(content[8:end].decode(), tensors_from_bytes(content[end:]))
+        except (SafetensorError, ValueError, KeyError) as error:
+            raise ReplyError(f"its message can't be read ({error})") from None
 
 
 class _Form(BaseModel):

@@ -1,0 +1,139 @@
+"""A site's process that stays: whoever starts a new process for every message hands the message over to it.
+
+It holds the images and a warm network, and answers at a socket in the site's own folder, which only its owner may
+enter. It ends with the program that it serves. Nothing is pickled: what passes is a JSON value and arrays.
+"""
+
+import argparse
+import fcntl
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import chdir, contextmanager, suppress
+from hashlib import sha256
+from multiprocessing.connection import Client, Connection, Listener
+from pathlib import Path
+from threading import Thread
+from time import monotonic, sleep
+from typing import TextIO
+
+from fedce.config import dumps, load
+from fedce.errors import EngineError
+from fedce.wire import Parcel
+
+START_SECONDS = 120.0
+IDLE_SECONDS = 3600.0
+
+
+def ask_resident(config_file: Path, site: str, data: str, home: Path, parcel: Parcel, served: int) -> Parcel:
+    """Hand a parcel over to the site's process; where there is none, it is started. `served` is whom it ends with."""
+    home = home.expanduser().resolve()
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    home.chmod(0o700)
+    door = _door(config_file, site, data)
+    deadline = monotonic() + START_SECONDS
+    process: subprocess.Popen[bytes] | None = None
+    while True:
+        with suppress(FileNotFoundError, ConnectionRefusedError), _entered(home, door) as connection:
+            connection.send_bytes(parcel.to_bytes())
+            return Parcel.from_bytes(connection.recv_bytes())
+        if process is None or process.poll() == 0:
+            process = _start(config_file, site, data, home, door, served)
+        elif process.poll() is not None:
+            raise EngineError(f"the process of site {site!r} ended with code {process.poll()}; see {home / 'site.log'}")
+        if monotonic() > deadline:
+            raise EngineError(f"the process of site {site!r} does not answer; see {home / 'site.log'}")
+        sleep(0.05)
+
+
+def _door(config_file: Path, site: str, data: str) -> str:
+    """Its name changes with what the process was started with."""
+    return f"door-{sha256('|'.join([config_file.read_text('utf-8'), site, data]).encode()).hexdigest()[:12]}"
+
+
+@contextmanager
+def _entered(home: Path, door: str) -> Iterator[Connection]:
+    # From inside the folder, because the path of a socket may only have some hundred characters.
+    with chdir(home):
+        connection = Client(door, family="AF_UNIX")
+    with connection:
+        yield connection
+
+
+def _start(config_file: Path, site: str, data: str, home: Path, door: str, served: int) -> subprocess.Popen[bytes]:
+    # A copy, because the app's own folder may be replaced while the process lives.
+    own = home / f"{door}.toml"
+    own.write_bytes(dumps(load(config_file)).encode())
+    command = [sys.executable, "-m", "fedce.engines.doorway", str(own), site, data, str(home), door, str(served)]
+    with (home / "site.log").open("ab") as log:
+        return subprocess.Popen(
+            command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True, cwd=home
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="A site's process; started by fedce itself.")
+    for name in ("config", "site", "data", "home", "door"):
+        parser.add_argument(name)
+    parser.add_argument("served", type=int)
+    given = parser.parse_args()
+    home = Path(given.home)
+    with _lock(home / f"{given.door}.lock") as is_first:
+        if is_first:
+            _serve(Path(given.config), given.site, given.data, home, given.door, given.served)
+
+
+@contextmanager
+def _lock(path: Path) -> Iterator[bool]:
+    """Whether there is no other process for the same door; the lock ends with the process, however that ends."""
+    with path.open("w") as file:
+        yield _locked(file)
+
+
+def _locked(file: TextIO) -> bool:
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _serve(config_file: Path, site: str, data: str, home: Path, door: str, served: int) -> None:
+    from fedce.experiment import versions
+    from fedce.resident import Resident, at_hospital
+
+    os.chdir(home)
+    last = [monotonic()]
+    Thread(target=_end_with, args=(served, last), daemon=True).start()
+    resident = Resident(at_hospital(load(config_file), site, data), site, home, versions())
+    Path(door).unlink(missing_ok=True)
+    with Listener(door, family="AF_UNIX") as listener:
+        while True:
+            with listener.accept() as connection, suppress(EOFError, OSError):
+                parcel = Parcel.from_bytes(connection.recv_bytes())
+                last[0] = monotonic()
+                answer = resident.answer(parcel)
+                connection.send_bytes(answer.to_bytes())
+                last[0] = monotonic()
+
+
+def _end_with(served: int, last: list[float]) -> None:
+    """Memory is on the disk after every answer, so this may end at any time."""
+    while _is_alive(served) and monotonic() - last[0] < IDLE_SECONDS:
+        sleep(0.5)
+    os._exit(0)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+if __name__ == "__main__":
+    main()

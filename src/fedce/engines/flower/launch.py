@@ -1,0 +1,176 @@
+"""A Flower app as files, and a run of it on one machine with a real SuperLink and real SuperNodes."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+
+import tomli_w
+
+from fedce.config import Config, dumps
+from fedce.data import load_sites
+from fedce.engines.flower.server import OUTCOME
+from fedce.engines.launching import Follower, Programs, free_ports, need, program, until
+from fedce.errors import EngineError, RunError
+from fedce.experiment import Observer, Result, resolve
+from fedce.files import read_json, write_bytes
+from fedce.record import RunFolder
+
+QUIET = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    # A SuperNode's executor looks for a new message this often; its own default is once a second.
+    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
+}
+START_SECONDS = 60.0
+STATUS_SECONDS = 10.0
+APP_PY = '''"""Written by fedce deploy."""
+
+from pathlib import Path
+
+from fedce.engines.flower import {kind}
+
+app = {kind}(Path(__file__).parent / "experiment.toml")
+'''
+
+
+def deploy(config: Config, out: Path) -> str:
+    """Write the app; returns what to do with it."""
+    if out.exists() and any(out.iterdir()):
+        raise RunError(f"{out} is not empty; choose another --out")
+    write_app(config, out, "runs/federation", "")
+    return (
+        f"written to {out}: 'flwr run {out} NAME' starts it on the SuperLink NAME; docs/flower.md takes a consortium "
+        "there step by step"
+    )
+
+
+def write_app(config: Config, out: Path, run_folder: str, command: str) -> None:
+    project = {
+        "project": {
+            "name": "fedce-app",
+            "version": "1.0.0",
+            "description": f"{config.algorithm.name} by fedce",
+            "license": "Apache-2.0",
+            # Nothing to install: fedce is there before, at the coordinator and at every site.
+            "dependencies": [],
+        },
+        "tool": {
+            "flwr": {
+                "app": {
+                    "publisher": "fedce",
+                    "components": {
+                        "serverapp": "fedce_app.server_app:app",
+                        "clientapp": "fedce_app.client_app:app",
+                    },
+                    "config": {"out": run_folder, "command": command},
+                }
+            }
+        },
+    }
+    write_bytes(out / "pyproject.toml", tomli_w.dumps(project).encode())
+    package = out / "fedce_app"
+    write_bytes(package / "__init__.py", b"")
+    write_bytes(package / "experiment.toml", dumps(resolve(config)).encode())
+    for kind in ("client_app", "server_app"):
+        write_bytes(package / f"{kind}.py", APP_PY.format(kind=kind).encode())
+
+
+def run_here(
+    config: Config, out: Path, observer: Observer, command: str, *, resume: bool = False, replace: bool = False
+) -> Result:
+    """SuperLink, one SuperNode for each site, and the app, on this machine; all end with the run."""
+    need("flwr", "flower")
+    sites = [site.name for site in load_sites(config.data, notify=observer.notice)]
+    members = config.engine.members or dict.fromkeys(sites, "")
+    config = config.model_copy(update={"engine": config.engine.model_copy(update={"members": members})})
+    run_folder = RunFolder(out)
+    engine_folder = out.with_name(f"{out.name}.engine").resolve()
+    if not resume:
+        RunFolder.create(out, resolve(config), replace=replace)
+        shutil.rmtree(engine_folder, ignore_errors=True)
+    elif run_folder.results_file.exists():
+        observer.notice(f"{out} is finished; nothing to do")
+        return Result(out, run_folder.results)
+    (engine_folder / OUTCOME).unlink(missing_ok=True)
+    app = engine_folder / "app"
+    shutil.rmtree(app, ignore_errors=True)
+    write_app(config, app, str(out.resolve()), command)
+    with Programs(engine_folder / "logs", {**QUIET, "FLWR_HOME": str(engine_folder / "flwr")}) as programs:
+        start_federation(programs, engine_folder, sites, config.data.source)
+        follower = Follower(run_folder, config, observer)
+        run_id = submit(programs, app)
+        _wait(programs, engine_folder, follower, run_id)
+    return Result(out, run_folder.results)
+
+
+def start_federation(programs: Programs, folder: Path, sites: list[str], data: str) -> None:
+    port, *node_ports = free_ports(1 + len(sites))
+    connection = {"superlink": {"default": "here", "here": {"address": f"127.0.0.1:{port}", "insecure": True}}}
+    write_bytes(folder / "flwr" / "config.toml", tomli_w.dumps(connection).encode())
+    programs.start(
+        "superlink",
+        [
+            *(program("flower-superlink"), "--insecure", "--host", "127.0.0.1", "--port", str(port)),
+            *("--disable-runtime-dependency-installation", "--database", str(folder / "superlink.db")),
+        ],
+    )
+    for site, node_port in zip(sites, node_ports, strict=True):
+        settings = {"site": site, "data": data, "home": str(folder / "sites" / site)}
+        node_config = " ".join(f"{key}={json.dumps(value)}" for key, value in settings.items())
+        programs.start(
+            f"supernode-{site}",
+            [
+                *(program("flower-supernode"), "--insecure", "--superlink", f"127.0.0.1:{port}"),
+                *("--port", str(node_port), "--node-config", node_config),
+            ],
+        )
+
+
+def submit(programs: Programs, app: Path) -> str:
+    """Hand the app to the SuperLink, as soon as that listens; returns the run's number."""
+    said = ""
+    for _ in until(START_SECONDS, 0.5):
+        programs.check()
+        answer = _flwr(programs, "run", str(app), "here", "--format", "json")
+        if answer.get("success"):
+            return str(answer["run-id"])
+        said = str(answer)
+    raise EngineError(f"the SuperLink did not take the app: {said[:300]}", programs.tail("superlink"))
+
+
+def status(programs: Programs, run_id: str) -> str:
+    """What the SuperLink says of a run; the command line alone returns 0 whatever happened."""
+    runs = _flwr(programs, "list", "here", "--run-id", run_id, "--format", "json").get("runs") or [{}]
+    return str(runs[0].get("status", ""))
+
+
+def _flwr(programs: Programs, *arguments: str) -> dict[str, Any]:
+    done = subprocess.run(
+        [program("flwr"), *arguments], env=programs.environment, capture_output=True, text=True, check=False
+    )
+    start = done.stdout.find("{")
+    try:
+        value = json.loads(done.stdout[start:]) if start >= 0 else {}
+    except ValueError:
+        value = {}
+    return value if isinstance(value, dict) and value else {"said": done.stdout[-500:] + done.stderr[-500:]}
+
+
+def _wait(programs: Programs, folder: Path, follower: Follower, run_id: str) -> None:
+    """Until the ServerApp says how it ended, or is no more."""
+    next_look = monotonic() + STATUS_SECONDS
+    while not (folder / OUTCOME).exists():
+        programs.check()
+        follower.look()
+        if monotonic() > next_look:
+            next_look = monotonic() + STATUS_SECONDS
+            found = status(programs, run_id)
+            if found.startswith("finished") and not (folder / OUTCOME).exists():
+                raise EngineError(f"Flower says that the run is {found}", programs.tail("superlink"))
+        sleep(0.2)
+    follower.look()
+    if (error := read_json(folder / OUTCOME)["error"]) is not None:
+        raise EngineError(error)

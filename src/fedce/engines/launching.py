@@ -1,0 +1,149 @@
+"""Trying an engine on one machine: programs that are started and stopped with a run, and the run as it is seen."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from time import monotonic, sleep
+from types import TracebackType
+from typing import Any, Self
+
+from fedce.config import Config
+from fedce.engines.shared import die_with_parent
+from fedce.errors import ConfigError, EngineError
+from fedce.experiment import Observer
+from fedce.messages import Member
+from fedce.record import RunFolder
+
+STOP_SECONDS = 5.0
+
+
+def need(package: str, extra: str) -> None:
+    """An engine's own package is an extra."""
+    if find_spec(package) is None:
+        raise ConfigError(f"the engine {extra!r} needs {package}; run: pip install 'fedce[{extra}]'")
+
+
+def free_ports(n: int) -> list[int]:
+    """Ports of this machine that nobody uses now."""
+    sockets = [socket.socket() for _ in range(n)]
+    for one in sockets:
+        one.bind(("127.0.0.1", 0))
+    ports = [int(one.getsockname()[1]) for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+def program(name: str) -> str:
+    """A command that was installed with this Python."""
+    return str(Path(sys.executable).with_name(name))
+
+
+class Programs:
+    """Each in a group of its own, with a log; all end when the block ends, or when this process does."""
+
+    def __init__(self, logs: Path, environment: Mapping[str, str]) -> None:
+        self.logs = logs
+        # What an engine starts by name must be found beside this Python, whether or not its folder is on the path.
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+        self.environment = {**os.environ, "PATH": path, **environment}
+        self.running: dict[str, subprocess.Popen[bytes]] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for process in self.running.values():
+            _signal(process, signal.SIGTERM)
+        until = monotonic() + STOP_SECONDS
+        for process in self.running.values():
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, until - monotonic()))
+            _signal(process, signal.SIGKILL)
+            process.wait()
+
+    def start(self, name: str, command: Sequence[str]) -> None:
+        self.logs.mkdir(parents=True, exist_ok=True)
+        with (self.logs / f"{name}.log").open("ab") as log:
+            self.running[name] = subprocess.Popen(
+                command,
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                env=self.environment,
+                start_new_session=True,
+                preexec_fn=die_with_parent,
+            )
+
+    def check(self) -> None:
+        """One that ended before the run did is an error."""
+        for name, process in self.running.items():
+            if (code := process.poll()) is not None:
+                raise EngineError(f"{name} ended with code {code}", self.tail(name))
+
+    def tail(self, name: str) -> str:
+        """The end of a program's log."""
+        path = self.logs / f"{name}.log"
+        return path.read_text("utf-8", errors="replace")[-4000:] if path.exists() else ""
+
+
+def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    """To the program and all that it started."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """A round as the ledger tells it."""
+
+    round_no: int
+    mean_score: float
+    shares: Mapping[str, float]
+
+
+class Follower:
+    """Tells an observer what another process writes into a run folder."""
+
+    def __init__(self, run_folder: RunFolder, config: Config, observer: Observer) -> None:
+        self.run_folder, self.config, self.observer = run_folder, config, observer
+        # What was there before is nothing new, but for the rounds that a resumed run starts from.
+        self.n_seen = len(run_folder.ledger())
+
+    def look(self) -> None:
+        entries = self.run_folder.ledger()
+        for entry in entries[self.n_seen :]:
+            self._tell(entry)
+        self.n_seen = len(entries)
+
+    def _tell(self, entry: Mapping[str, Any]) -> None:
+        if entry["kind"] in ("start", "resume"):
+            members = {name: _member(name, facts) for name, facts in entry["sites"].items()}
+            self.observer.start(self.config, members, entry["round"])
+        elif entry["kind"] == "round":
+            shares = {site: facts["share"] for site, facts in entry["sites"].items()}
+            self.observer.round(_Seen(entry["round"], entry["mean_score"], shares))
+        elif entry["kind"] == "event":
+            self.observer.notice(f"{entry['site']}: {entry['what']}")
+
+
+def _member(name: str, facts: Mapping[str, Any]) -> Member:
+    counts = facts["n_train"], facts["n_validation"], facts["n_test"]
+    return Member(name, *counts, (0, 0, 0), {}, facts["fingerprint"])
+
+
+def until(deadline: float, seconds: float = 0.2) -> Iterator[None]:
+    """Again and again, until the time is over."""
+    end = monotonic() + deadline
+    while monotonic() < end:
+        yield
+        sleep(seconds)
