@@ -11,6 +11,7 @@ from PIL import Image
 from fedce.algorithms.base import Memory, Moments, Pull, State, Trained
 from fedce.messages import Evaluation, Reply, Task
 from fedce.params import Entry, Layout, Params
+from fedce.record import RunFolder
 from fedce.site import perform
 
 
@@ -107,6 +108,22 @@ def write_site(root: Path, site: str, n: int = 8, size=(32, 32), mode="RGB", val
         mask[4:12, 4:12] = value
         Image.fromarray(mask).save(root / site / "masks" / f"{i}.png")
     return root / site
+
+
+def rounds_of(folder: Path) -> list[dict]:
+    """A ledger's rounds without what no two runs share."""
+    rounds = RunFolder(folder).rounds()
+    for entry in rounds:
+        for key in ("time", "seconds", "previous"):
+            entry.pop(key)
+        for facts in entry["sites"].values():
+            facts.pop("seconds")
+    return rounds
+
+
+def events_of(folder: Path) -> list[str]:
+    """What a ledger tells of sites that come, go or do wrong."""
+    return [f"{entry['site']} {entry['what']}" for entry in RunFolder(folder).ledger() if entry["kind"] == "event"]
 
 
 def rounded(values: Mapping[str, float], digits: int = 6) -> dict[str, float]:

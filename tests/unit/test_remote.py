@@ -20,7 +20,7 @@ from fedce.messages import Task
 from fedce.record import RunFolder
 from fedce.resident import Resident, at_hospital
 from fedce.wire import Parcel, Signed
-from support import params
+from support import events_of, params, rounds_of
 
 TINY = {"data.source": "fundus6", "data.scale": "tiny", "model.channels": [4, 8], "engine.name": "flower", "rounds": 3}
 
@@ -94,28 +94,13 @@ def post_of(hospitals: dict[str, Resident]) -> Post:
     return Post({f"node-{name}": hospital.answer for name, hospital in hospitals.items()})
 
 
-def comparable(folder: Path) -> list[dict]:
-    """The ledger's rounds without what no two runs share."""
-    rounds = RunFolder(folder).rounds()
-    for entry in rounds:
-        for key in ("time", "seconds", "previous"):
-            entry.pop(key)
-        for facts in entry["sites"].values():
-            facts.pop("seconds")
-    return rounds
-
-
-def events(folder: Path) -> list[str]:
-    return [f"{entry['site']} {entry['what']}" for entry in RunFolder(folder).ledger() if entry["kind"] == "event"]
-
-
 def test_same_bits_as_the_local_engine(tmp_path: Path, config, hospitals):
     here = execute(replace_engine(config, "local"), tmp_path / "local", report=False)
     there = coordinate(config, tmp_path / "remote", post_of(hospitals))
     assert there.values["model_sha256"] == here.values["model_sha256"]
     assert there.contributions == here.contributions
     assert there.dice == here.dice
-    assert comparable(tmp_path / "remote") == comparable(tmp_path / "local")
+    assert rounds_of(tmp_path / "remote") == rounds_of(tmp_path / "local")
     assert (tmp_path / "remote" / "model.safetensors").read_bytes() == (
         tmp_path / "local" / "model.safetensors"
     ).read_bytes()
@@ -167,7 +152,7 @@ def test_a_lost_answer_is_asked_for_again_and_changes_nothing(tmp_path: Path, co
     post.when = lose_one
     assert coordinate(config, tmp_path / "run", post).contributions == whole.contributions
     assert lost
-    assert "site2 no answer: its process ended" in events(tmp_path / "run")
+    assert "site2 no answer: its process ended" in events_of(tmp_path / "run")
 
 
 def test_a_restarted_site_keeps_its_name_its_memory_and_its_credit(tmp_path: Path, config, hospitals):
@@ -188,7 +173,7 @@ def test_a_restarted_site_keeps_its_name_its_memory_and_its_credit(tmp_path: Pat
     assert killed
     assert result.contributions == whole.contributions
     assert result.values["model_sha256"] == whole.values["model_sha256"]
-    assert "site3 came back under another address" in events(tmp_path / "run")
+    assert "site3 came back under another address" in events_of(tmp_path / "run")
 
 
 def test_an_absent_site_costs_nobody_anything(tmp_path: Path, config, hospitals):
@@ -209,7 +194,7 @@ def test_an_absent_site_costs_nobody_anything(tmp_path: Path, config, hospitals)
     assert "site4" not in second["sites"]
     for entry in (first, second, third):
         assert sum(facts["weight"] for facts in entry["sites"].values()) == pytest.approx(1)
-    assert {"site4 left", "site4 is absent", "site4 came back"} <= set(events(tmp_path / "run"))
+    assert {"site4 left", "site4 is absent", "site4 came back"} <= set(events_of(tmp_path / "run"))
 
 
 def test_a_slow_site_is_not_waited_for(tmp_path: Path, config, hospitals):
@@ -333,7 +318,7 @@ def test_who_may_not_come_in_is_refused_and_recorded(tmp_path: Path, config, hos
     post.answers["node-z"] = Impostors.of(kind, config, tmp_path / "impostor")
     whole = coordinate(config, tmp_path / "run", post)
     assert set(whole.contributions) == set(config.engine.members)
-    assert any(reason in event for event in events(tmp_path / "run"))
+    assert any(reason in event for event in events_of(tmp_path / "run"))
     assert not any(node == "node-z" and '"task"' in parcel.about for node, parcel in post.sent)
 
 
@@ -344,7 +329,7 @@ def test_a_key_in_the_experiment_settles_who_a_member_is(tmp_path: Path, config,
     # The thief is there first, which would do without keys.
     post.answers = {"node-0": resident(config, "site1", tmp_path / "thief").answer, **post.answers}
     coordinate(strict, tmp_path / "run", post)
-    assert any("another key than the member 'site1'" in event for event in events(tmp_path / "run"))
+    assert any("another key than the member 'site1'" in event for event in events_of(tmp_path / "run"))
     assert all(len(entry["sites"]) == 6 for entry in RunFolder(tmp_path / "run").rounds())
 
 
@@ -367,7 +352,7 @@ def test_a_changed_answer_is_refused_and_the_round_goes_on(tmp_path: Path, confi
     entry = RunFolder(tmp_path / "run").rounds()[1]
     assert "site2" not in entry["sites"]
     assert sum(facts["weight"] for facts in entry["sites"].values()) == pytest.approx(1)
-    assert any(reason in event for event in events(tmp_path / "run") if event.startswith("site2 refused"))
+    assert any(reason in event for event in events_of(tmp_path / "run") if event.startswith("site2 refused"))
 
 
 def test_a_failing_site_tells_its_own_log_and_not_the_server(tmp_path: Path, config, hospitals, monkeypatch):
@@ -397,7 +382,7 @@ def test_other_data_than_before_is_refused(tmp_path: Path, config, hospitals):
 
     post.when = swap
     coordinate(config, tmp_path / "run", post)
-    assert any("other data than when it joined" in event for event in events(tmp_path / "run"))
+    assert any("other data than when it joined" in event for event in events_of(tmp_path / "run"))
 
 
 def test_a_key_is_private_and_signs(tmp_path: Path):

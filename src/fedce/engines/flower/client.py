@@ -6,6 +6,7 @@ from pathlib import Path
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
+from fedce.config import load
 from fedce.engines.doorway import ask_resident
 from fedce.engines.flower.parcels import from_record, to_record
 from fedce.errors import ConfigError
@@ -16,7 +17,7 @@ def client_app(config_file: Path) -> ClientApp:
     app = ClientApp()
 
     def answer(message: Message, context: Context) -> Message:
-        site, data = _setting(context, "site"), _setting(context, "data")
+        site, data = _who(context, config_file)
         home = Path(str(context.node_config.get("home") or Path.home() / ".fedce" / "sites" / site))
         parcel = from_record(message.content)
         # The parent is the SuperNode's executor, which ends with the SuperNode.
@@ -27,8 +28,12 @@ def client_app(config_file: Path) -> ClientApp:
     return app
 
 
-def _setting(context: Context, key: str) -> str:
-    value = context.node_config.get(key)
-    if not isinstance(value, str) or not value:
-        raise ConfigError(f"""start the SuperNode with --node-config "site='NAME' data='FOLDER'"; {key} is missing""")
-    return value
+def _who(context: Context, config_file: Path) -> tuple[str, str]:
+    """The site's name and data."""
+    site, data, part = (context.node_config.get(key) for key in ("site", "data", "partition-id"))
+    if isinstance(site, str) and isinstance(data, str) and site and data:
+        return site, data
+    if isinstance(part, int):  # Flower's simulation: all images are on this machine.
+        config = load(config_file)
+        return sorted(config.engine.members)[part], config.data.source
+    raise ConfigError("""start the SuperNode with --node-config "site='NAME' data='FOLDER'"; one of them is missing""")

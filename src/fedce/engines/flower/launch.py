@@ -3,6 +3,7 @@
 import json
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
@@ -98,79 +99,97 @@ def run_here(
     app = engine_folder / "app"
     shutil.rmtree(app, ignore_errors=True)
     write_app(config, app, str(out.resolve()), command)
-    with Programs(engine_folder / "logs", {**QUIET, "FLWR_HOME": str(engine_folder / "flwr")}) as programs:
-        start_federation(programs, engine_folder, sites, config.data.source)
+    with Programs(engine_folder / "logs", QUIET) as programs:
+        federation = Federation(programs, engine_folder, sites, config.data.source)
+        federation.start()
         follower = Follower(run_folder, config, observer)
-        run_id = submit(programs, app)
-        _wait(programs, engine_folder, follower, run_id)
+        run_id = federation.submit(app)
+        _wait(federation, follower, run_id)
     return Result(out, run_folder.results)
 
 
-def start_federation(programs: Programs, folder: Path, sites: list[str], data: str) -> None:
-    port, *node_ports = free_ports(1 + len(sites))
-    connection = {"superlink": {"default": "here", "here": {"address": f"127.0.0.1:{port}", "insecure": True}}}
-    write_bytes(folder / "flwr" / "config.toml", tomli_w.dumps(connection).encode())
-    programs.start(
-        "superlink",
-        [
-            *(program("flower-superlink"), "--insecure", "--host", "127.0.0.1", "--port", str(port)),
-            *("--disable-runtime-dependency-installation", "--database", str(folder / "superlink.db")),
-        ],
-    )
-    for site, node_port in zip(sites, node_ports, strict=True):
-        settings = {"site": site, "data": data, "home": str(folder / "sites" / site)}
-        node_config = " ".join(f"{key}={json.dumps(value)}" for key, value in settings.items())
-        programs.start(
-            f"supernode-{site}",
+class Federation:
+    """A SuperLink and a SuperNode for each site, on this machine."""
+
+    def __init__(self, programs: Programs, folder: Path, sites: Sequence[str], data: str) -> None:
+        self.programs, self.folder, self.data = programs, folder, data
+        self.port, *ports = free_ports(1 + len(sites))
+        self.port_by_site = dict(zip(sites, ports, strict=True))
+        self.home = folder / "flwr"
+        self.programs.environment["FLWR_HOME"] = str(self.home)
+        self.server_security = ["--insecure"]
+        self.node_security = {site: ["--insecure"] for site in sites}
+        self.connection: dict[str, Any] = {"address": f"127.0.0.1:{self.port}", "insecure": True}
+
+    def start(self) -> None:
+        self.start_superlink()
+        for site in self.port_by_site:
+            self.start_supernode(site)
+
+    def start_superlink(self) -> None:
+        connections = {"superlink": {"default": "here", "here": self.connection}}
+        write_bytes(self.home / "config.toml", tomli_w.dumps(connections).encode())
+        self.programs.start(
+            "superlink",
             [
-                *(program("flower-supernode"), "--insecure", "--superlink", f"127.0.0.1:{port}"),
-                *("--port", str(node_port), "--node-config", node_config),
+                *(program("flower-superlink"), "--host", "127.0.0.1", "--port", str(self.port), *self.server_security),
+                *("--disable-runtime-dependency-installation", "--database", str(self.folder / "superlink.db")),
             ],
         )
 
+    def start_supernode(self, site: str) -> None:
+        settings = {"site": site, "data": self.data, "home": str(self.folder / "sites" / site)}
+        node_config = " ".join(f"{key}={json.dumps(value)}" for key, value in settings.items())
+        self.programs.start(
+            f"supernode-{site}",
+            [
+                *(program("flower-supernode"), "--superlink", f"127.0.0.1:{self.port}", *self.node_security[site]),
+                *("--port", str(self.port_by_site[site]), "--node-config", node_config),
+            ],
+        )
 
-def submit(programs: Programs, app: Path) -> str:
-    """Hand the app to the SuperLink, as soon as that listens; returns the run's number."""
-    said = ""
-    for _ in until(START_SECONDS, 0.5):
-        programs.check()
-        answer = _flwr(programs, "run", str(app), "here", "--format", "json")
-        if answer.get("success"):
-            return str(answer["run-id"])
-        said = str(answer)
-    raise EngineError(f"the SuperLink did not take the app: {said[:300]}", programs.tail("superlink"))
+    def submit(self, app: Path) -> str:
+        """Hand the app to the SuperLink, as soon as that listens; returns the run's number."""
+        said = ""
+        for _ in until(START_SECONDS, 0.5):
+            self.programs.check()
+            answer = self.flwr("run", str(app), "here", "--format", "json")
+            if answer.get("success"):
+                return str(answer["run-id"])
+            said = str(answer)
+        raise EngineError(f"the SuperLink did not take the app: {said[:300]}", self.programs.tail("superlink"))
+
+    def status(self, run_id: str) -> str:
+        """What the SuperLink says of a run; the command line alone returns 0 whatever happened."""
+        runs = self.flwr("list", "here", "--run-id", run_id, "--format", "json").get("runs") or [{}]
+        return str(runs[0].get("status", ""))
+
+    def flwr(self, *arguments: str) -> dict[str, Any]:
+        """Flower's command line, and what it printed as JSON."""
+        done = subprocess.run(
+            [program("flwr"), *arguments], env=self.programs.environment, capture_output=True, text=True, check=False
+        )
+        start = done.stdout.find("{")
+        try:
+            value = json.loads(done.stdout[start:]) if start >= 0 else {}
+        except ValueError:
+            value = {}
+        return value if isinstance(value, dict) and value else {"said": done.stdout[-500:] + done.stderr[-500:]}
 
 
-def status(programs: Programs, run_id: str) -> str:
-    """What the SuperLink says of a run; the command line alone returns 0 whatever happened."""
-    runs = _flwr(programs, "list", "here", "--run-id", run_id, "--format", "json").get("runs") or [{}]
-    return str(runs[0].get("status", ""))
-
-
-def _flwr(programs: Programs, *arguments: str) -> dict[str, Any]:
-    done = subprocess.run(
-        [program("flwr"), *arguments], env=programs.environment, capture_output=True, text=True, check=False
-    )
-    start = done.stdout.find("{")
-    try:
-        value = json.loads(done.stdout[start:]) if start >= 0 else {}
-    except ValueError:
-        value = {}
-    return value if isinstance(value, dict) and value else {"said": done.stdout[-500:] + done.stderr[-500:]}
-
-
-def _wait(programs: Programs, folder: Path, follower: Follower, run_id: str) -> None:
+def _wait(federation: Federation, follower: Follower, run_id: str) -> None:
     """Until the ServerApp says how it ended, or is no more."""
+    outcome = federation.folder / OUTCOME
     next_look = monotonic() + STATUS_SECONDS
-    while not (folder / OUTCOME).exists():
-        programs.check()
+    while not outcome.exists():
+        federation.programs.check()
         follower.look()
         if monotonic() > next_look:
             next_look = monotonic() + STATUS_SECONDS
-            found = status(programs, run_id)
-            if found.startswith("finished") and not (folder / OUTCOME).exists():
-                raise EngineError(f"Flower says that the run is {found}", programs.tail("superlink"))
+            found = federation.status(run_id)
+            if found.startswith("finished") and not outcome.exists():
+                raise EngineError(f"Flower says that the run is {found}", federation.programs.tail("superlink"))
         sleep(0.2)
     follower.look()
-    if (error := read_json(folder / OUTCOME)["error"]) is not None:
+    if (error := read_json(outcome)["error"]) is not None:
         raise EngineError(error)

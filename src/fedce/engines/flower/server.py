@@ -22,11 +22,14 @@ class FlowerCourier:
         self.open: set[str] = set()
 
     def nodes(self) -> list[str]:
-        return [str(node) for node in self.grid.get_node_ids()]
+        # With the time it came: an authenticated node that was restarted has its old number, and lost its message.
+        return [f"{node.node_id}@{node.last_activated_at}" for node in self.grid.get_nodes()]
 
     def send(self, node: str, parcel: Parcel, round_no: int) -> str:
         kind = MessageType.QUERY if kind_of(parcel.about) == "hello" else MessageType.TRAIN
-        message = Message(to_record(parcel), dst_node_id=int(node), message_type=kind, group_id=str(round_no + 1))
+        message = Message(
+            to_record(parcel), dst_node_id=int(node.partition("@")[0]), message_type=kind, group_id=str(round_no + 1)
+        )
         (ticket,) = self.grid.push_messages([message])
         self.open.add(str(ticket))
         return str(ticket)

@@ -1,0 +1,258 @@
+"""Flower with real processes on loopback: the same bits as the local engine, whatever happens to the processes."""
+
+import os
+import random
+import secrets
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from time import monotonic, sleep
+
+import pytest
+
+pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedce[flower]'")
+
+from fedce.config import load
+from fedce.engines.flower.launch import QUIET, Federation, write_app
+from fedce.engines.launching import Programs
+from fedce.errors import EngineError
+from fedce.record import RunFolder
+from sockets import Watcher, connections_of
+from support import events_of, rounds_of, write_site
+from tls import write_certificates, write_node_key
+
+SITES = ("east", "north", "south")
+SMALL = {"model.channels": [4, 8], "rounds": 3, "engine.name": "flower", "engine.members": dict.fromkeys(SITES, "")}
+LIMIT = 300.0
+"""Seconds; a run that takes longer hangs."""
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory) -> Path:
+    root = tmp_path_factory.mktemp("hospitals")
+    for i, site in enumerate(SITES):
+        write_site(root, site, n=10 + 4 * i)
+    return root
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory, images: Path, fedce) -> Path:
+    out = tmp_path_factory.mktemp("local") / "run"
+    run = fedce("run", "--data", images, "--rounds", 3, "--set", "model.channels=[4,8]", "--workers", 1, "--out", out)
+    assert run.exit_code == 0, run.output
+    return out
+
+
+def same(one: Path, other: Path) -> bool:
+    ours, theirs = RunFolder(one).results, RunFolder(other).results
+    keys = ("contributions", "dice", "dice_without", "model_sha256")
+    weights = [(folder / "model.safetensors").read_bytes() for folder in (one, other)]
+    return rounds_of(one) == rounds_of(other) and all(ours[k] == theirs[k] for k in keys) and weights[0] == weights[1]
+
+
+def test_the_same_bits_and_nobody_outside_is_spoken_to(tmp_path: Path, images: Path, local: Path):
+    mark = secrets.token_hex(8)
+    command = [sys.executable, "-m", "fedce", "run", "--engine", "flower", "--data", images, "--rounds", "3"]
+    command += ["--set", "model.channels=[4,8]", "--out", tmp_path / "run"]
+    with Watcher(mark) as watcher:
+        done = subprocess.run(
+            [str(part) for part in command],
+            env={**os.environ, "FEDCE_MARK": mark},
+            capture_output=True,
+            text=True,
+            timeout=LIMIT,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr
+    assert same(tmp_path / "run", local)
+    assert watcher.n_processes > 2 * len(SITES)
+    assert watcher.outside == set()
+    # Whatever was started has ended; the sites' own processes notice it within a second.
+    for _ in range(50):
+        if not watcher.processes():
+            break
+        sleep(0.2)
+    assert watcher.processes() == []
+
+
+def test_the_watcher_sees_what_goes_outside():
+    """A datagram socket that is only connected sends nothing."""
+    mark = secrets.token_hex(8)
+    code = "import socket, time; s = socket.socket(type=socket.SOCK_DGRAM); s.connect(('192.0.2.1', 9)); time.sleep(9)"
+    process = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "FEDCE_MARK": mark})
+    try:
+        for _ in range(50):
+            if any("192.0.2.1" in end for end in connections_of([process.pid])):
+                break
+            sleep(0.1)
+        assert any("192.0.2.1" in end for end in connections_of([process.pid]))
+    finally:
+        process.kill()
+        process.wait()
+
+
+class Coordinator:
+    """A federation on this machine, with somebody who starts again what was killed."""
+
+    def __init__(self, folder: Path, images: Path, changes: dict | None = None) -> None:
+        self.out, self.app = folder / "run", folder / "app"
+        config = load(None, {**SMALL, "data.source": str(images), **(changes or {})})
+        write_app(config, self.app, str(self.out), "test")
+        self.programs = Programs(folder / "logs", QUIET)
+        self.federation = Federation(self.programs, folder / "engine", SITES, str(images))
+
+    def wait(self, done=lambda self: self.finished) -> None:
+        end = monotonic() + LIMIT
+        while not done(self):
+            assert monotonic() < end, self.programs.tail("superlink")
+            sleep(0.1)
+
+    @property
+    def finished(self) -> bool:
+        return (self.out / "results.json").exists()
+
+    @property
+    def n_rounds(self) -> int:
+        return len(RunFolder(self.out).rounds())
+
+    def kill(self, name: str) -> None:
+        process = self.programs.running.pop(name)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+@pytest.fixture
+def coordinator(tmp_path: Path, images: Path) -> Iterator[Coordinator]:
+    made = Coordinator(tmp_path, images)
+    with made.programs:
+        yield made
+
+
+def test_a_killed_site_and_a_killed_coordinator_change_nothing(coordinator: Coordinator, local: Path):
+    made = coordinator
+    made.federation.start()
+    made.federation.submit(made.app)
+    made.wait(lambda self: self.n_rounds == 1)
+    sleep(random.uniform(0, 2))
+    made.kill("supernode-north")
+    made.federation.start_supernode("north")
+    made.wait(lambda self: self.n_rounds == 2)
+    made.kill("superlink")
+    made.federation.start_superlink()
+    made.federation.submit(made.app)
+    made.wait()
+    assert same(made.out, local)
+    assert any(event.startswith("north came back") for event in events_of(made.out))
+    kinds = [entry["kind"] for entry in RunFolder(made.out).ledger()]
+    assert "resume" in kinds
+    assert kinds.count("round") == 3
+    RunFolder(made.out).check_chain()
+
+
+def test_with_certificates_and_keys_nobody_else_comes_in(tmp_path: Path, images: Path, local: Path):
+    """As in docs/flower.md: TLS, registered keys; then a stranger, a wrong certificate, and a thief of a name."""
+    made = Coordinator(tmp_path, images)
+    federation = made.federation
+    keys = tmp_path / "keys"
+    write_certificates(keys)
+    write_certificates(tmp_path / "other")
+    federation.connection = {"address": federation.connection["address"], "root-certificates": str(keys / "ca.pem")}
+    federation.server_security = [
+        *("--ssl-certfile", str(keys / "server.pem"), "--ssl-keyfile", str(keys / "server.key")),
+        *("--ssl-ca-certfile", str(keys / "ca.pem"), "--enable-supernode-auth"),
+    ]
+    extra = {"thief": keys, "stranger": keys, "mistaken": tmp_path / "other"}
+    for site in (*SITES, *extra):
+        key = write_node_key(keys / site)
+        ca = extra.get(site, keys) / "ca.pem"
+        federation.node_security[site] = ["--root-certificates", str(ca), "--auth-supernode-private-key", str(key)]
+    ports = iter(Federation(made.programs, tmp_path / "engine", (*SITES, *extra), "").port_by_site.values())
+    federation.port_by_site = {site: next(ports) for site in (*SITES, *extra)}
+    with made.programs:
+        federation.start_superlink()
+        for name in (*SITES, "thief", "mistaken"):
+            for _ in range(60):
+                answer = federation.flwr("supernode", "register", str(keys / f"{name}.pub"), "here", "--format", "json")
+                if answer.get("success"):
+                    break
+                sleep(0.5)
+            assert answer.get("success"), answer
+        for site in SITES:
+            federation.start_supernode(site)
+        made.federation.submit(made.app)
+        made.wait(lambda self: self.n_rounds == 1)
+        federation.start_supernode("stranger")
+        federation.start_supernode("mistaken")
+        _start_as(federation, "thief", "east")
+        # The two that Flower refuses end by themselves, or keep trying; the federation goes on without them.
+        made.programs.check = lambda: None
+        made.wait()
+        listed = federation.flwr("supernode", "list", "here", "--format", "json")
+    assert same(made.out, local)
+    joined = [entry["site"] for entry in RunFolder(made.out).ledger() if entry["kind"] == "join"]
+    assert sorted(joined) == list(SITES)
+    assert any("another key than the 'east' that joined before" in event for event in events_of(made.out))
+    online = [node for node in listed["nodes"] if node["status"] == "online"]
+    assert len(online) == len(SITES) + 1
+    assert "SSL" in made.programs.tail("supernode-mistaken") or "certificate" in made.programs.tail(
+        "supernode-mistaken"
+    )
+
+
+def _start_as(federation: Federation, node: str, site: str) -> None:
+    """A node that may connect, and says that it is somebody else."""
+    federation.port_by_site[site], kept = federation.port_by_site[node], federation.port_by_site[site]
+    security, homes = federation.node_security[site], federation.folder
+    federation.node_security[site] = federation.node_security[node]
+    federation.folder = homes / "thief"
+    running = federation.programs.running.pop(f"supernode-{site}")
+    federation.start_supernode(site)
+    federation.programs.running[f"supernode-{node}"] = federation.programs.running.pop(f"supernode-{site}")
+    federation.programs.running[f"supernode-{site}"] = running
+    federation.folder, federation.node_security[site], federation.port_by_site[site] = homes, security, kept
+
+
+def test_deploy_writes_an_app_that_flower_builds(tmp_path: Path, images: Path, fedce):
+    config = tmp_path / "experiment.toml"
+    config.write_text(f'[data]\nsource = "{images}"\n')
+    run = fedce("deploy", "flower", config, "--out", tmp_path / "app")
+    assert run.exit_code == 0, run.output
+    assert "flwr run" in run.stdout
+    assert load(tmp_path / "app" / "fedce_app" / "experiment.toml").engine.name == "flower"
+    built = subprocess.run(
+        [Path(sys.executable).with_name("flwr"), "build", "--app", tmp_path / "app"],
+        cwd=tmp_path,
+        env={**os.environ, **QUIET, "FLWR_HOME": str(tmp_path / "home")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert built.returncode == 0, built.stdout + built.stderr
+    assert list(tmp_path.glob("*.fab"))
+    again = fedce("deploy", "flower", config, "--out", tmp_path / "app")
+    assert again.exit_code == 2
+    assert "is not empty" in again.stderr
+
+
+def test_a_run_that_fails_says_so_in_one_line(tmp_path: Path, images: Path, fedce):
+    """The ServerApp's error, not Flower's exit code, which is 0."""
+    run = fedce(
+        *("run", "--engine", "flower", "--data", images, "--rounds", 1, "--out", tmp_path / "run"),
+        *("--set", "model.name=monai.networks.nets:DynUNet"),
+    )
+    assert run.exit_code == 2
+    assert run.stderr.splitlines()[-1].startswith("fedce: ")
+
+
+def test_programs_end_together_and_tell_who_died(tmp_path: Path):
+    with Programs(tmp_path, {}) as programs:
+        programs.start("sleeper", [sys.executable, "-c", "import time; time.sleep(60)"])
+        programs.start("quitter", [sys.executable, "-c", "print('why'); raise SystemExit(3)"])
+        programs.running["quitter"].wait()
+        with pytest.raises(EngineError, match="quitter ended with code 3") as caught:
+            programs.check()
+        assert "why" in caught.value.trace
+        sleeper = programs.running["sleeper"]
+    assert sleeper.poll() is not None

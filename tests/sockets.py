@@ -1,0 +1,72 @@
+"""Which addresses processes speak to, read from /proc while they live."""
+
+import ipaddress
+import os
+import re
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from threading import Event, Thread
+
+
+def connections_of(pids: Iterable[int]) -> set[str]:
+    """The other ends of all sockets of these processes."""
+    wanted = set()
+    for pid in pids:
+        with suppress(OSError):
+            for link in Path(f"/proc/{pid}/fd").iterdir():
+                with suppress(OSError):
+                    if found := re.fullmatch(r"socket:\[(\d+)\]", str(link.readlink())):
+                        wanted.add(found[1])
+    ends = set()
+    for table in ("tcp", "tcp6", "udp", "udp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[9] in wanted:
+                ends.add(_address(fields[2]))
+    return ends
+
+
+def _address(text: str) -> str:
+    digits, port = text.split(":")
+    words = [bytes.fromhex(digits[i : i + 8])[::-1] for i in range(0, len(digits), 8)]
+    return f"{ipaddress.ip_address(b''.join(words))}:{int(port, 16)}"
+
+
+def is_outside(end: str) -> bool:
+    address = ipaddress.ip_address(end.rpartition(":")[0])
+    mapped = getattr(address, "ipv4_mapped", None) or address
+    return not (mapped.is_loopback or mapped.is_unspecified)
+
+
+class Watcher:
+    """Looks all the time at every process whose environment holds a mark."""
+
+    def __init__(self, mark: str) -> None:
+        self.mark = f"FEDCE_MARK={mark}".encode()
+        self.outside: set[str] = set()
+        self.n_processes = 0
+        self._stop = Event()
+        self._thread = Thread(target=self._look)
+
+    def processes(self) -> list[int]:
+        found = []
+        for folder in Path("/proc").iterdir():
+            with suppress(OSError):
+                if folder.name.isdigit() and self.mark in (folder / "environ").read_bytes().split(b"\0"):
+                    found.append(int(folder.name))
+        return [pid for pid in found if pid != os.getpid()]
+
+    def _look(self) -> None:
+        while not self._stop.wait(0.05):
+            pids = self.processes()
+            self.n_processes = max(self.n_processes, len(pids))
+            self.outside |= {end for end in connections_of(pids) if is_outside(end)}
+
+    def __enter__(self) -> "Watcher":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
