@@ -13,6 +13,25 @@ from fedce.record import RunFolder
 from fedce.report import summary, write_report
 from support import open_page
 
+SMALL = ("--scale", "tiny", "--workers", 1, "--set", "data.size=32", "--set", "model.channels=[4,8]", "--json")
+
+
+@pytest.fixture(scope="module")
+def longer_run(tmp_path_factory, fedce) -> Path:
+    """With rounds enough for intervals."""
+    out = tmp_path_factory.mktemp("longer") / "run"
+    assert fedce("run", *SMALL, "--rounds", 14, "--out", out).exit_code == 0
+    return out
+
+
+def rewritten(run: Path, folder: Path, **changes) -> str:
+    """The page of a copy of the run with other results."""
+    copy = folder / "run"
+    shutil.copytree(run, copy)
+    results = json.loads((copy / "results.json").read_text("utf-8"))
+    (copy / "results.json").write_text(json.dumps({**results, **changes}))
+    return write_report(RunFolder.open(copy)).read_text("utf-8")
+
 
 def test_it_stands_alone(tiny_run: Path):
     page = (tiny_run / "report.html").read_text("utf-8")
@@ -50,6 +69,42 @@ def test_every_figure_holds_its_numbers(tiny_run: Path):
     assert [float(share) for share in rounds[-1][1:]] == list(results["contributions"].values())
     assert {site: float(dice) for site, dice, _ in tables["test-dice"][1:]} == results["dice"]
     assert tables["validation-dice"][0][-1] == "mean"
+
+
+def test_contributions_have_bands_of_their_intervals(longer_run: Path):
+    page = (longer_run / "report.html").read_text("utf-8")
+    results = json.loads((longer_run / "results.json").read_text("utf-8"))
+    assert 'id="FillBetweenPolyCollection_6"' in page
+    assert "The pale band about a line is its 95 % interval" in page
+    header, *rows = figure_tables(page)["contributions"]
+    last = dict(zip(header, rows[-1], strict=True))
+    for site, share in results["contributions"].items():
+        ends = float(last[f"{site} low"]), float(last[f"{site} high"])
+        assert ends == (results["intervals"]["low"][site], results["intervals"]["high"][site])
+        assert ends[0] <= share <= ends[1]
+    before = dict(zip(header, rows[8], strict=True))
+    assert before["round"] == "9"
+    assert before["site1 low"] == "", "nine rounds are too few for an interval"
+
+
+def test_results_without_intervals_over_rounds_still_give_a_page(longer_run: Path, tmp_path: Path):
+    page = rewritten(longer_run, tmp_path, intervals_over_rounds=[])
+    assert "FillBetween" not in page
+    assert "pale band" not in page
+    copy = tmp_path / "run"
+    results = json.loads((copy / "results.json").read_text("utf-8"))
+    del results["intervals_over_rounds"]
+    (copy / "results.json").write_text(json.dumps(results))
+    assert write_report(RunFolder.open(copy)).read_text("utf-8") == page
+
+
+def test_so_many_sites_have_no_bands(longer_run: Path, tmp_path: Path, monkeypatch, fedce):
+    monkeypatch.setattr("fedce.experiment.MOST_BANDS", 5)
+    monkeypatch.setattr("fedce.report.MOST_BANDS", 5)
+    assert fedce("run", *SMALL, "--rounds", 12, "--out", tmp_path / "run").exit_code == 0
+    page = (tmp_path / "run" / "report.html").read_text("utf-8")
+    assert "FillBetween" not in page
+    assert "The intervals of so many sites would hide each other here" in page
 
 
 def figure_tables(page: str) -> dict[str, list[list[str]]]:

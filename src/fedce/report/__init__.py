@@ -17,6 +17,8 @@ FAIRNESS_ROWS = (
     ("jain", "Jain's index", "1 if all sites are served alike"),
     ("gini", "Gini coefficient", "0 if all sites are served alike"),
 )
+MOST_BANDS = 8
+"""Intervals of more sites would hide each other in one figure."""
 
 
 def write_report(run: RunFolder) -> Path:
@@ -28,6 +30,8 @@ def write_report(run: RunFolder) -> Path:
     if not started or not rounds:
         raise RunError(f"{run.ledger_file} is missing or has no rounds; a report needs the whole record")
     run.check_chain()
+    # Runs of earlier versions, and those of a store, have none.
+    bands = results.get("intervals_over_rounds", [])
     content = page(
         "page.html.j2",
         name=run.path.resolve().name,
@@ -37,7 +41,9 @@ def write_report(run: RunFolder) -> Path:
         summary=summary(results),
         sites=_site_rows(results),
         fairness=[(label, results["fairness"][key], note) for key, label, note in FAIRNESS_ROWS],
-        contributions=figures.contributions(rounds),
+        bands=bool(bands),
+        too_many_bands=len(results["contributions"]) > MOST_BANDS,
+        contributions=figures.contributions(rounds, bands),
         dice=figures.dice(results),
         progress=figures.progress(rounds),
         freerider=figures.freerider(results) if results["freerider"] else None,

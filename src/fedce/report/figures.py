@@ -24,8 +24,17 @@ class Figure:
         return f"data:text/csv;base64,{b64encode(csv_text(self.table).encode()).decode()}"
 
 
-def contributions(rounds: Rounds) -> Figure:
-    return Figure("contributions", plots.contributions(rounds), _by_round(rounds, "share"))
+def contributions(rounds: Rounds, bands: plots.Bands = ()) -> Figure:
+    header, *rows = _by_round(rounds, "share")
+    table = [header, *rows]
+    if bands:
+        by_round = {band["round"]: band for band in bands}
+        ends = [(site, end) for site in header[1:] for end in ("low", "high")]
+        table = [
+            [*header, *(f"{site} {end}" for site, end in ends)],
+            *([*row, *(by_round.get(row[0], {}).get(end, {}).get(site) for site, end in ends)] for row in rows),
+        ]
+    return Figure("contributions", plots.contributions(rounds, bands), table)
 
 
 def progress(rounds: Rounds) -> Figure:

@@ -43,6 +43,8 @@ PANELS_A_ROW = 3
 LONGEST_NAME = 30
 _ON_WHITE = {key: "black" for key, value in STYLE.items() if value == INK}
 Rounds = Sequence[Mapping[str, Any]]
+Bands = Sequence[Mapping[str, Any]]
+"""Intervals of the sites' shares: round (from 1), low and high by site."""
 
 
 def sites_of(rounds: Rounds) -> list[str]:
@@ -50,8 +52,8 @@ def sites_of(rounds: Rounds) -> list[str]:
     return sorted({site for entry in rounds for site in entry["sites"]})
 
 
-def contributions(rounds: Rounds) -> str:
-    return _svg(_contributions(rounds))
+def contributions(rounds: Rounds, bands: Bands = ()) -> str:
+    return _svg(_contributions(rounds, bands))
 
 
 def save_contributions(rounds: Rounds, path: Path) -> Path:
@@ -66,7 +68,7 @@ def save_contributions(rounds: Rounds, path: Path) -> Path:
     return path
 
 
-def _contributions(rounds: Rounds) -> Figure:
+def _contributions(rounds: Rounds, bands: Bands = ()) -> Figure:
     with mpl.rc_context(STYLE):
         figure, axes = _axes("round", "contribution, %")
         sites = sites_of(rounds)
@@ -75,6 +77,9 @@ def _contributions(rounds: Rounds) -> Figure:
                 (entry["round"] + 1, 100 * entry["sites"][site]["share"]) for entry in rounds if site in entry["sites"]
             ]
             axes.plot(*zip(*known, strict=True), label=_label(site), **_look(i, len(known)))
+            ends = [(at["round"], 100 * at["low"][site], 100 * at["high"][site]) for at in bands if site in at["low"]]
+            if ends:
+                axes.fill_between(*zip(*ends, strict=True), color=COLOURS[i % len(COLOURS)], alpha=0.15, linewidth=0)
         axes.axhline(100 / len(sites), color=INK, linewidth=0.8, linestyle=":", label="equal share")
         axes.set_ylim(bottom=0)
         axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
