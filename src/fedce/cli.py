@@ -171,13 +171,14 @@ def _conduct(
 
 @main.command()
 @click.argument("run_folder", metavar="RUN", type=click.Path(path_type=Path))
+@click.option("--no-examples", is_flag=True, help="Leave out the example images, to share the page without patients'.")
 @one_line_errors
-def report(run_folder: Path) -> None:
+def report(run_folder: Path, no_examples: bool) -> None:
     """Write RUN/report.html again."""
     from fedce.record import RunFolder
     from fedce.report import write_report
 
-    click.echo(write_report(RunFolder.open(run_folder)))
+    click.echo(write_report(RunFolder.open(run_folder), examples=not no_examples))
 
 
 @main.command()

@@ -29,6 +29,7 @@ from fedce.messages import Reply
 from fedce.params import Layout, Params, to_named
 from fedce.record import RunFolder, flags_by_site
 from fedce.report import MOST_BANDS, write_report
+from fedce.report.examples import Example, example, write_examples
 from fedce.site import Hospital
 from fedce.uncertainty import contribution_intervals, intervals_over_rounds
 from fedce.valuation.agreement import rank_stability
@@ -314,6 +315,8 @@ def _finish(
             state = done.state
             observer.round(done)
         replies = federation.evaluate(state, engine, sorted(participants.work_by_site))
+        # While the engine holds torch to one thread: what is forked later must not find others.
+        examples = _examples(participants, state, replies) if report else {}
     _write_models(run_folder, participants, state, replies)
     if not any(entry["kind"] == "end" for entry in run_folder.ledger()):
         digest = _model_digest(participants, state, replies)
@@ -321,6 +324,8 @@ def _finish(
     results = _results(run_folder, participants, state, replies, command)
     if report:
         results["intervals_over_rounds"] = _intervals_over_rounds(participants, run_folder.rounds())
+        results["example_dice"] = {site: found.dice for site, found in examples.items()}
+        write_examples(run_folder.examples_file, examples)
     run_folder.write_results(results)
     if report:
         write_report(run_folder)
@@ -417,6 +422,16 @@ def _write_models(
     for site, reply in replies.items():
         if reply.params is not None:
             write(run_folder.site_model_file(site), reply.params)
+
+
+def _examples(participants: Participants, state: State, replies: Mapping[str, Reply]) -> dict[str, Example]:
+    """What the model that each site would use finds in the site's first test image."""
+    learner, found = participants.learner, {}
+    for data in participants.sites:
+        own = replies[data.name].params if data.name in replies else None
+        learner.load(own if own is not None else state.params)
+        found[data.name] = example(data, learner.predict)
+    return found
 
 
 def _results(

@@ -4,11 +4,13 @@ import csv
 import json
 import re
 import shutil
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from pathlib import Path
 
 import pytest
 
+from fedce.data import load_sites
+from fedce.predict import load_learner
 from fedce.record import RunFolder
 from fedce.report import summary, write_report
 from support import open_page
@@ -63,7 +65,7 @@ def test_it_says_what_the_results_say(tiny_run: Path):
 def test_every_figure_holds_its_numbers(tiny_run: Path):
     tables = figure_tables((tiny_run / "report.html").read_text("utf-8"))
     results = json.loads((tiny_run / "results.json").read_text("utf-8"))
-    assert list(tables) == ["test-dice", "contributions", "validation-dice"]
+    assert list(tables) == ["test-dice", "contributions", "validation-dice", "examples"]
     header, *rounds = tables["contributions"]
     assert header == ["round", *results["contributions"]]
     assert [float(share) for share in rounds[-1][1:]] == list(results["contributions"].values())
@@ -105,6 +107,44 @@ def test_so_many_sites_have_no_bands(longer_run: Path, tmp_path: Path, monkeypat
     page = (tmp_path / "run" / "report.html").read_text("utf-8")
     assert "FillBetween" not in page
     assert "The intervals of so many sites would hide each other here" in page
+
+
+@pytest.mark.parametrize("algorithm", ["fedavg", "standalone"])
+def test_examples_are_each_sites_first_test_image_by_the_model_that_it_would_use(tmp_path: Path, fedce, algorithm):
+    out = tmp_path / "run"
+    assert fedce("run", *SMALL, "--algorithm", algorithm, "--rounds", 3, "--out", out).exit_code == 0
+    run = RunFolder.open(out)
+    first = {site: parts["test"][0] for site, parts in json.loads(run.splits_file.read_text("utf-8")).items()}
+    shown = {site: float(dice) for site, dice in figure_tables(run.report_file.read_text("utf-8"))["examples"][1:]}
+    assert list(shown) == list(first)
+    for data in load_sites(run.config.data):
+        learner, _, _ = load_learner(run, data.name if algorithm == "standalone" else None)
+        case = data.files.index(first[data.name])
+        found, truth = learner.predict(data.images[case][None])[0], data.masks[case] > 0
+        assert shown[data.name] == pytest.approx(2 * (found & truth).sum() / (found.sum() + truth.sum()))
+
+
+def test_the_page_holds_the_picture_in_the_run_folder_and_may_leave_it_out(tiny_run: Path, tmp_path: Path, fedce):
+    copy = tmp_path / "run"
+    shutil.copytree(tiny_run, copy)
+    picture = b64encode((copy / "examples.png").read_bytes()).decode()
+    page = (copy / "report.html").read_text("utf-8")
+    assert picture in page
+    assert "the Dice of that one image" in page
+    assert re.search(r'<img [^>]*alt="The first test image of each site with two outlines; Dice site1 0\.\d\d, ', page)
+    assert fedce("report", copy, "--no-examples").exit_code == 0
+    without = (copy / "report.html").read_text("utf-8")
+    assert "<img" not in without
+    assert "Example" not in without
+    (copy / "examples.png").unlink()
+    assert write_report(RunFolder.open(copy)).read_text("utf-8") == without
+
+
+def test_replacing_a_run_deletes_its_examples(tiny_run: Path, tmp_path: Path):
+    copy = tmp_path / "run"
+    shutil.copytree(tiny_run, copy)
+    RunFolder.open(copy).remove()
+    assert not any(copy.iterdir())
 
 
 def figure_tables(page: str) -> dict[str, list[list[str]]]:
@@ -173,7 +213,8 @@ def test_hostile_names_are_shown_not_run(tiny_run: Path, tmp_path: Path):
         run.append(entry)
     page = write_report(run).read_text("utf-8")
     assert page.count("<script") == 1, "ours, whose digest the policy names"
-    assert "<img" not in page
+    assert not re.findall(r"<img (?!src=\"data:)", page)
+    assert page.count("<img") == 1
     assert "&lt;img" in page
 
 

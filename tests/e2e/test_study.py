@@ -69,6 +69,11 @@ def test_each_thing_is_trained_once(everything: Path):
     assert len(list((everything / "store").iterdir())) == 6 + 6 + 6 + 4 + 7 + 2
 
 
+def test_a_store_holds_no_pages_and_no_images(everything: Path):
+    found = {path.suffix for path in (everything / "store").rglob("*") if path.is_file()}
+    assert not found & {".html", ".png"}
+
+
 def test_a_second_call_trains_nothing(everything: Path, data: Path, fedce):
     before = (everything / "out" / "study.json").read_text()
     run = fedce("study", "all", "--data", data, *SMALL, "--store", everything / "store", "--out", everything / "out")

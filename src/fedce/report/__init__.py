@@ -21,8 +21,8 @@ MOST_BANDS = 8
 """Intervals of more sites would hide each other in one figure."""
 
 
-def write_report(run: RunFolder) -> Path:
-    """Write report.html from the run's record alone."""
+def write_report(run: RunFolder, *, examples: bool = True) -> Path:
+    """Write report.html from the run's record alone; without `examples` it holds no image of a patient."""
     from fedce.report import figures
 
     results, rounds = run.results, run.rounds()
@@ -48,6 +48,7 @@ def write_report(run: RunFolder) -> Path:
         progress=figures.progress(rounds),
         freerider=figures.freerider(results) if results["freerider"] else None,
         alarms=[alarm for found in results["freerider"].values() for alarm in found["alarms"]],
+        examples=figures.examples(run, results) if examples else None,
         config=run.config_file.read_text("utf-8"),
         data=started[0]["sites"],
         card=model_card(run, results, started[0]["sites"]),

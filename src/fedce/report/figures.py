@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedce.files import csv_text
+from fedce.record import RunFolder
 from fedce.report import plots
 
 Rounds = Sequence[Mapping[str, Any]]
@@ -17,6 +18,8 @@ class Figure:
     svg: str
     table: Sequence[Sequence[Any]]
     """The numbers that were drawn, after a header."""
+    png: str = ""
+    """In place of `svg`: a picture file in base64."""
 
     @property
     def csv(self) -> str:
@@ -52,6 +55,16 @@ def freerider(results: Mapping[str, Any]) -> Figure:
     scores = {site: found["scores"] for site, found in results["freerider"].items()}
     rows = [[number, *row] for number, row in enumerate(zip(*scores.values(), strict=True), 1)]
     return Figure("free-rider-scores", plots.freerider(scores), [["round", *scores], *rows])
+
+
+def examples(run: RunFolder, results: Mapping[str, Any]) -> Figure | None:
+    """None where there are none: a run of a store or of an earlier version, or somebody has deleted them."""
+    dice = results.get("example_dice", {})
+    if not dice or not run.examples_file.exists():
+        return None
+    # Without names of files, which may tell more than the images.
+    table = [["site", "dice of the image"], *dice.items()]
+    return Figure("examples", "", table, png=b64encode(run.examples_file.read_bytes()).decode())
 
 
 def _by_round(rounds: Rounds, key: str) -> list[list[Any]]:

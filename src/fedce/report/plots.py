@@ -144,7 +144,7 @@ def grey_values(sites: Sequence[SiteFacts]) -> str:
             for values, average, (name, colour, line) in zip(histogram, histograms.mean(axis=0), looks, strict=True):
                 panel.stairs(average, bins, fill=True, color=colour, alpha=0.18)
                 panel.stairs(values, bins, baseline=None, color=colour, linestyle=line, linewidth=1.4, label=name)
-            panel.set_title(_short(site.name), fontsize=11)
+            panel.set_title(short(site.name), fontsize=11)
         panels[0].set_xlim(0, 256)
         panels[0].set_xticks([0, 64, 128, 192, 256])
         # A black frame is one bin that would press everything else flat; constant images have nothing but such bins.
@@ -174,7 +174,7 @@ def mask_areas(sites: Sequence[SiteFacts]) -> str:
             axes.hlines(places, spread[0], spread[4], color=colour, linewidth=1.2)
             axes.hlines(places, spread[1], spread[3], color=colour, linewidth=6)
             axes.plot(spread[2], places, MARKERS[j % len(MARKERS)], label=_label(name), **_ringed(colour))
-        axes.set_yticks(range(len(sites)), [_short(site.name) for site in sites])
+        axes.set_yticks(range(len(sites)), [short(site.name) for site in sites])
         axes.set_ylim(len(sites) - 0.5, -0.5)
         axes.set_xlim(left=0)
         if len(classes) > 1:
@@ -187,7 +187,8 @@ def _ringed(colour: str) -> dict[str, Any]:
     return {"color": colour, "markersize": 6, "markerfacecolor": "white", "markeredgewidth": 1.5}
 
 
-def _short(name: str) -> str:
+def short(name: str) -> str:
+    """A name that fits over a small picture."""
     return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"
 
 
@@ -278,15 +279,15 @@ def panels(lines: Mapping[str, Mapping[str, Sequence[float | None]]], y: str) ->
     return _svg(figure)
 
 
-def image_grid(cells: Mapping[str, Sequence[tuple[NDArray[np.uint8], str]]]) -> bytes:
-    """A row of titled images for each name, as a PNG file."""
-    n_columns = max(len(row) for row in cells.values())
+def image_grid(rows: Sequence[tuple[str, Sequence[tuple[NDArray[np.uint8], str]]]]) -> bytes:
+    """Rows of titled images, each row with a name, as a PNG file."""
+    n_columns = max(len(row) for _, row in rows)
     with mpl.rc_context({**STYLE, **_ON_WHITE}):
-        figure = Figure(figsize=(1.5 * n_columns, 1.7 * len(cells)), layout="constrained")
+        figure = Figure(figsize=(1.5 * n_columns, 1.8 * len(rows)), layout="constrained")
         figure.set_facecolor("white")
-        for i, (name, row) in enumerate(cells.items()):
+        for i, (name, row) in enumerate(rows):
             for j, (image, title) in enumerate(row):
-                axes = figure.add_subplot(len(cells), n_columns, i * n_columns + j + 1)
+                axes = figure.add_subplot(len(rows), n_columns, i * n_columns + j + 1)
                 axes.imshow(image)
                 axes.set_title(title, fontsize=6)
                 axes.set_xticks([])
