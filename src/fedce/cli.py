@@ -245,6 +245,8 @@ def value(target: Path, method: str, store: Path, out: Path | None, workers: int
         from fedce import value as valuing
         from fedce.files import write_json
         from fedce.jobs import Store
+        from fedce.record import RunFolder
+        from fedce.report import write_report
 
         valuing.check_method(method)
         config = valuing.config_of(target)
@@ -256,6 +258,9 @@ def value(target: Path, method: str, store: Path, out: Path | None, workers: int
         write_json(place, found.as_dict())
         display.show(value_table(found))
         display.notice(f"written to {place}")
+        run = RunFolder(target)
+        if place.parent == target and run.results_file.exists():
+            display.notice(f"{write_report(run)} shows it too")
     if as_json:
         click.echo(json.dumps(found.as_dict(), indent=2))
 

@@ -13,7 +13,7 @@ from fedce.data import load_sites
 from fedce.predict import load_learner
 from fedce.record import RunFolder
 from fedce.report import summary, write_report
-from support import open_page
+from support import open_page, write_site
 
 SMALL = ("--scale", "tiny", "--workers", 1, "--set", "data.size=32", "--set", "model.channels=[4,8]", "--json")
 
@@ -145,6 +145,66 @@ def test_replacing_a_run_deletes_its_examples(tiny_run: Path, tmp_path: Path):
     shutil.copytree(tiny_run, copy)
     RunFolder.open(copy).remove()
     assert not any(copy.iterdir())
+
+
+@pytest.fixture(scope="module")
+def valued(tmp_path_factory, fedce) -> Path:
+    """A run of three sites, and what they are worth."""
+    folder = tmp_path_factory.mktemp("valued")
+    for i, site in enumerate(("east", "north", "south")):
+        write_site(folder / "data", site, n=8 + 2 * i)
+    run = folder / "run"
+    small = ("--set", "model.channels=[4,8]", "--rounds", 2, "--workers", 1)
+    assert fedce("run", "--data", folder / "data", *small, "--out", run, "--json").exit_code == 0
+    assert "Agreement with the truth" not in (run / "report.html").read_text("utf-8")
+    found = fedce("value", run, "--store", folder / "store", "--workers", 1)
+    assert found.exit_code == 0, found.output
+    assert "report.html shows it too" in found.stderr.replace("\n", " ")
+    return run
+
+
+def test_the_truth_stands_beside_the_contributions(valued: Path, fedce):
+    page = (valued / "report.html").read_text("utf-8")
+    value = json.loads((valued / "value-loo.json").read_text("utf-8"))
+    section = page.split("Agreement with the truth</h2>")[1].split("<h2")[0]
+    for site in ("east", "north", "south"):
+        cells = (100 * value["values"][site], 100 * value["shares"][site], 100 * value["estimate"][site])
+        row = f"{site}</th>" + "".join(
+            f'<td class="number">{cell:.{digits}f}</td>' for cell, digits in zip(cells, (2, 1, 1), strict=True)
+        )
+        assert row in section
+    assert fedce("report", valued).exit_code == 0
+    assert (valued / "report.html").read_text("utf-8") == page
+
+
+@pytest.mark.parametrize(
+    ("pearson", "clipped", "sentences"),
+    [
+        (0.8321, [], ("correlate with the truth by 0.83 (Pearson, p = 0.04), their order by 0.50 (Spearman)",)),
+        (None, [], ("the same for all sites, so there is no correlation",)),
+        (-0.5, ["north", "south"], ("by -0.50 (Pearson", "a negative value (north, south) counts as 0")),
+    ],
+)
+def test_agreement_is_a_sentence(valued: Path, tmp_path: Path, pearson, clipped, sentences):
+    copy = tmp_path / "run"
+    shutil.copytree(valued, copy)
+    value = json.loads((copy / "value-loo.json").read_text("utf-8"))
+    value["agreement"] |= {"pearson": pearson, "pearson_p": pearson and 0.04, "spearman": pearson and 0.5}
+    (copy / "value-loo.json").write_text(json.dumps({**value, "clipped": clipped}))
+    page = write_report(RunFolder.open(copy)).read_text("utf-8")
+    summary_of_page = page.split('aria-label="Summary"')[1].split("</section>")[0]
+    assert sentences[0] in summary_of_page
+    assert all(sentence in page for sentence in sentences)
+
+
+def test_a_file_that_is_no_valuation_is_refused(valued: Path, tmp_path: Path, fedce):
+    copy = tmp_path / "run"
+    shutil.copytree(valued, copy)
+    (copy / "value-mine.json").write_text("[1]")
+    refused = fedce("report", copy)
+    assert refused.exit_code == 2
+    assert "value-mine.json is not what 'fedce value' writes" in refused.stderr
+    assert len(refused.stderr.splitlines()) == 1
 
 
 def figure_tables(page: str) -> dict[str, list[list[str]]]:

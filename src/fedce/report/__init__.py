@@ -1,5 +1,6 @@
 """A run as one self-contained HTML page: no network, opens from disk, light and dark, prints well."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ from fedce.files import write_bytes
 from fedce.record import RunFolder
 from fedce.report.card import model_card
 from fedce.report.pages import page
+from fedce.report.truth import truths
 
 FAIRNESS_ROWS = (
     ("mean", "Mean Dice", "average over the sites' test images"),
@@ -30,6 +32,7 @@ def write_report(run: RunFolder, *, examples: bool = True) -> Path:
     if not started or not rounds:
         raise RunError(f"{run.ledger_file} is missing or has no rounds; a report needs the whole record")
     run.check_chain()
+    measured = truths(run)
     # Runs of earlier versions, and those of a store, have none.
     bands = results.get("intervals_over_rounds", [])
     content = page(
@@ -38,7 +41,8 @@ def write_report(run: RunFolder, *, examples: bool = True) -> Path:
         # The folder's name alone: where it lies on somebody's machine is nobody else's business.
         data_name=Path(results["data"]).name,
         results=results,
-        summary=summary(results),
+        summary=summary(results, measured),
+        truths=measured,
         sites=_site_rows(results),
         fairness=[(label, results["fairness"][key], note) for key, label, note in FAIRNESS_ROWS],
         bands=bool(bands),
@@ -57,7 +61,7 @@ def write_report(run: RunFolder, *, examples: bool = True) -> Path:
     return run.report_file
 
 
-def summary(results: dict[str, Any]) -> list[str]:
+def summary(results: dict[str, Any], measured: Sequence[dict[str, Any]] = ()) -> list[str]:
     """What a reader who stops after three sentences should know."""
     shares, dice = results["contributions"], results["dice"]
     first, worst = max(shares, key=shares.get), min(dice, key=dice.get)
@@ -76,6 +80,7 @@ def summary(results: dict[str, Any]) -> list[str]:
         sentences += results["intervals"]["sentences"]
     if results["algorithm"] != "standalone" and results["order_settled_from"]:
         sentences.append(f"The order of the contributions has not changed since round {results['order_settled_from']}.")
+    sentences += [truth["sentence"] for truth in measured]
     served = f"{worst} is served worst, with a Dice of {dice[worst]:.3f}"
     badly = dice[worst] < mean - 2 * std or dice[worst] < 0.75 * mean
     sentences.append(f"{served}, well below the others." if badly else f"{served}, which is not far from the others.")
