@@ -171,14 +171,21 @@ def _conduct(
 
 @main.command()
 @click.argument("run_folder", metavar="RUN", type=click.Path(path_type=Path))
+@click.option(
+    "--standalone",
+    type=click.Path(path_type=Path),
+    metavar="RUN",
+    help="A finished run of standalone on the same data: show what each site reaches alone.",
+)
 @click.option("--no-examples", is_flag=True, help="Leave out the example images, to share the page without patients'.")
 @one_line_errors
-def report(run_folder: Path, no_examples: bool) -> None:
+def report(run_folder: Path, standalone: Path | None, no_examples: bool) -> None:
     """Write RUN/report.html again."""
     from fedce.record import RunFolder
     from fedce.report import write_report
 
-    click.echo(write_report(RunFolder.open(run_folder), examples=not no_examples))
+    alone = RunFolder.open(standalone) if standalone else None
+    click.echo(write_report(RunFolder.open(run_folder), standalone=alone, examples=not no_examples))
 
 
 @main.command()

@@ -155,6 +155,12 @@ class RunFolder:
         return whole
 
 
+def fingerprints_of(ledger: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """What data each site had when the run was started."""
+    started: Mapping[str, Any] = next((entry["sites"] for entry in ledger if entry["kind"] == "start"), {})
+    return {site: facts["fingerprint"] for site, facts in started.items()}
+
+
 def flags_by_site(rounds: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
     """What a reader should look at, by site: each thing once, with the rounds that it was seen in."""
     seen: dict[tuple[str, str], list[int]] = {}

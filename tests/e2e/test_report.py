@@ -12,7 +12,7 @@ import pytest
 from fedce.data import load_sites
 from fedce.predict import load_learner
 from fedce.record import RunFolder
-from fedce.report import summary, write_report
+from fedce.report import standalone, summary, write_report
 from support import open_page, write_site
 
 SMALL = ("--scale", "tiny", "--workers", 1, "--set", "data.size=32", "--set", "model.channels=[4,8]", "--json")
@@ -145,6 +145,59 @@ def test_replacing_a_run_deletes_its_examples(tiny_run: Path, tmp_path: Path):
     shutil.copytree(tiny_run, copy)
     RunFolder.open(copy).remove()
     assert not any(copy.iterdir())
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory, fedce) -> Path:
+    """Standalone on the data of `longer_run`."""
+    out = tmp_path_factory.mktemp("alone") / "run"
+    assert fedce("run", *SMALL, "--algorithm", "standalone", "--rounds", 5, "--out", out).exit_code == 0
+    return out
+
+
+def test_dice_stands_against_what_a_site_reaches_alone(longer_run: Path, alone: Path, tmp_path: Path, fedce):
+    copy, without = tmp_path / "run", (longer_run / "report.html").read_text("utf-8")
+    shutil.copytree(longer_run, copy)
+    assert fedce("report", copy, "--standalone", alone).exit_code == 0
+    page = (copy / "report.html").read_text("utf-8")
+    ours, theirs = (json.loads((run / "results.json").read_text("utf-8"))["dice"] for run in (longer_run, alone))
+    for site in ours:
+        cells = f'<td class="number">{theirs[site]:.3f}</td><td class="number">{ours[site] - theirs[site]:+.3f}</td>'
+        assert cells in page
+    table = figure_tables(page)["test-dice"]
+    assert {row[0]: float(row[3]) for row in table[1:]} == theirs
+    assert "trained alone" in page
+    assert "trains alone for 5 rounds" in page
+    better = [site for site in ours if theirs[site] > ours[site]]
+    assert ("Better off alone" in page) == bool(better)
+    assert fedce("report", copy).exit_code == 0
+    assert (copy / "report.html").read_text("utf-8") == without, "not asked for, not shown"
+    assert "trained alone" not in without
+
+
+def test_who_is_better_off_alone_is_named():
+    dice = {"a": 0.8, "b": 0.7}
+    assert standalone.sentence(dice, {"a": 0.9, "b": 0.7}) == "Better off alone: a (0.900 alone, 0.800 here)."
+    assert standalone.sentence(dice, dice) == "Every site does at least as well with the federation as alone."
+
+
+def test_only_standalone_on_the_same_data_is_compared_with(
+    longer_run: Path, tiny_run: Path, alone: Path, tmp_path: Path, fedce
+):
+    before = (longer_run / "report.html").read_bytes()
+    for other, line in (
+        (longer_run, "is a run of fedce; 'fedce run --algorithm standalone' makes one"),
+        (tmp_path, "holds no run"),
+    ):
+        refused = fedce("report", longer_run, "--standalone", other)
+        assert refused.exit_code == 2
+        assert line in refused.stderr
+        assert len(refused.stderr.splitlines()) == 1
+    other = fedce("report", tiny_run, "--standalone", alone)
+    assert other.exit_code == 2
+    assert "is not on the same data" in other.stderr
+    assert "site 'site1' has other data" in other.stderr
+    assert (longer_run / "report.html").read_bytes() == before
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
 """A run as one self-contained HTML page: no network, opens from disk, light and dark, prints well."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,8 @@ from fedce.files import write_bytes
 from fedce.record import RunFolder
 from fedce.report.card import model_card
 from fedce.report.pages import page
+from fedce.report.standalone import dice_alone
+from fedce.report.standalone import sentence as standalone_sentence
 from fedce.report.truth import truths
 
 FAIRNESS_ROWS = (
@@ -23,8 +25,12 @@ MOST_BANDS = 8
 """Intervals of more sites would hide each other in one figure."""
 
 
-def write_report(run: RunFolder, *, examples: bool = True) -> Path:
-    """Write report.html from the run's record alone; without `examples` it holds no image of a patient."""
+def write_report(run: RunFolder, *, standalone: RunFolder | None = None, examples: bool = True) -> Path:
+    """Write report.html from the run's record alone.
+
+    `standalone`: a run on the same data that says what each site reaches alone. Without `examples` the page holds no
+    image of a patient.
+    """
     from fedce.report import figures
 
     results, rounds = run.results, run.rounds()
@@ -33,6 +39,7 @@ def write_report(run: RunFolder, *, examples: bool = True) -> Path:
         raise RunError(f"{run.ledger_file} is missing or has no rounds; a report needs the whole record")
     run.check_chain()
     measured = truths(run)
+    alone = dice_alone(run, standalone) if standalone else {}
     # Runs of earlier versions, and those of a store, have none.
     bands = results.get("intervals_over_rounds", [])
     content = page(
@@ -41,14 +48,15 @@ def write_report(run: RunFolder, *, examples: bool = True) -> Path:
         # The folder's name alone: where it lies on somebody's machine is nobody else's business.
         data_name=Path(results["data"]).name,
         results=results,
-        summary=summary(results, measured),
+        summary=summary(results, measured, alone),
         truths=measured,
-        sites=_site_rows(results),
+        sites=_site_rows(results, alone),
+        rounds_alone=standalone.results["rounds"] if standalone else None,
         fairness=[(label, results["fairness"][key], note) for key, label, note in FAIRNESS_ROWS],
         bands=bool(bands),
         too_many_bands=len(results["contributions"]) > MOST_BANDS,
         contributions=figures.contributions(rounds, bands),
-        dice=figures.dice(results),
+        dice=figures.dice(results, alone),
         progress=figures.progress(rounds),
         freerider=figures.freerider(results) if results["freerider"] else None,
         alarms=[alarm for found in results["freerider"].values() for alarm in found["alarms"]],
@@ -61,7 +69,9 @@ def write_report(run: RunFolder, *, examples: bool = True) -> Path:
     return run.report_file
 
 
-def summary(results: dict[str, Any], measured: Sequence[dict[str, Any]] = ()) -> list[str]:
+def summary(
+    results: dict[str, Any], measured: Sequence[dict[str, Any]] = (), alone: Mapping[str, float] | None = None
+) -> list[str]:
     """What a reader who stops after three sentences should know."""
     shares, dice = results["contributions"], results["dice"]
     first, worst = max(shares, key=shares.get), min(dice, key=dice.get)
@@ -84,6 +94,8 @@ def summary(results: dict[str, Any], measured: Sequence[dict[str, Any]] = ()) ->
     served = f"{worst} is served worst, with a Dice of {dice[worst]:.3f}"
     badly = dice[worst] < mean - 2 * std or dice[worst] < 0.75 * mean
     sentences.append(f"{served}, well below the others." if badly else f"{served}, which is not far from the others.")
+    if alone:
+        sentences.append(standalone_sentence(dice, alone))
     alarms = [f"{site}: {flag}" for site, flags in results["flags"].items() for flag in flags]
     plural = "s" if len(alarms) > 1 else ""
     sentences.append(f"{len(alarms)} alarm{plural}: {'; '.join(alarms[:3])}." if alarms else "No alarm was raised.")
@@ -97,7 +109,7 @@ def _interval(results: dict[str, Any], site: str) -> str:
     return f"{100 * found['low'][site]:.1f} to {100 * found['high'][site]:.1f} %"
 
 
-def _site_rows(results: dict[str, Any]) -> list[dict[str, Any]]:
+def _site_rows(results: dict[str, Any], alone: Mapping[str, float]) -> list[dict[str, Any]]:
     return [
         {
             "site": site,
@@ -105,6 +117,7 @@ def _site_rows(results: dict[str, Any]) -> list[dict[str, Any]]:
             "train": results["train_images"][site],
             "dice": results["dice"][site],
             "by_class": results["dice_by_class"][site],
+            "alone": alone.get(site),
             "without": results["dice_without"][site],
             "share": share,
             "interval": _interval(results, site),

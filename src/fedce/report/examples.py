@@ -11,7 +11,8 @@ from fedce.data import SiteData
 from fedce.data.overlays import compared
 from fedce.files import write_bytes
 
-A_ROW = 6
+A_ROW, DPI = 4, 150
+"""So that a row is about as wide as a page."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ def write_examples(path: Path, examples: Mapping[str, Example]) -> None:
 
     cells = [(one.picture, f"{plots.short(site)}\nDice {one.dice:.2f}") for site, one in examples.items()]
     rows = [("", cells[start : start + A_ROW]) for start in range(0, len(cells), A_ROW)]
-    write_bytes(path, plots.image_grid(rows))
+    write_bytes(path, plots.image_grid(rows, DPI))
 
 
 def _dice(found: NDArray[np.bool_], truth: NDArray[np.bool_]) -> float:

@@ -100,8 +100,8 @@ def progress(rounds: Rounds) -> str:
     return _svg(figure)
 
 
-def dice(results: Mapping[str, Any]) -> str:
-    """Test Dice at each site, and what the others' model alone would reach there."""
+def dice(results: Mapping[str, Any], alone: Mapping[str, float]) -> str:
+    """Test Dice at each site, what the others' model would reach there, and what the site reaches alone."""
     with mpl.rc_context(STYLE):
         figure, axes = _axes("", "test Dice")
         sites = list(results["dice"])
@@ -109,6 +109,9 @@ def dice(results: Mapping[str, Any]) -> str:
         without = [(i, value) for i, site in enumerate(sites) if (value := results["dice_without"][site]) is not None]
         if without:
             axes.plot(*zip(*without, strict=True), "D", color=COLOURS[1], label="without the site")
+        if alone:
+            look = {"markerfacecolor": "white", "markeredgecolor": COLOURS[4], "markeredgewidth": 1.8}
+            axes.plot(range(len(sites)), [alone[site] for site in sites], "s", label="trained alone", **look)
         for i, site in enumerate(sites):
             axes.annotate(f"{results['dice'][site]:.2f}", (i, results["dice"][site]), ha="center", va="bottom")
         axes.axhline(results["fairness"]["mean"], color=INK, linewidth=0.8, linestyle=":", label="mean")
@@ -279,7 +282,7 @@ def panels(lines: Mapping[str, Mapping[str, Sequence[float | None]]], y: str) ->
     return _svg(figure)
 
 
-def image_grid(rows: Sequence[tuple[str, Sequence[tuple[NDArray[np.uint8], str]]]]) -> bytes:
+def image_grid(rows: Sequence[tuple[str, Sequence[tuple[NDArray[np.uint8], str]]]], dpi: int = 110) -> bytes:
     """Rows of titled images, each row with a name, as a PNG file."""
     n_columns = max(len(row) for _, row in rows)
     with mpl.rc_context({**STYLE, **_ON_WHITE}):
@@ -297,7 +300,7 @@ def image_grid(rows: Sequence[tuple[str, Sequence[tuple[NDArray[np.uint8], str]]
                 if j == 0:
                     axes.set_ylabel(name, fontsize=8)
         buffer = BytesIO()
-        figure.savefig(buffer, format="png", dpi=110, metadata={"Software": None})
+        figure.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None})
     # A palette makes it a third as large, and nobody sees it.
     small = BytesIO()
     Image.open(buffer).convert("RGB").quantize(256).save(small, format="PNG", optimize=True)
