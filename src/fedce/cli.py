@@ -170,7 +170,7 @@ def _conduct(
 
 
 @main.command()
-@click.argument("folder", metavar="RUN|STUDY", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="RUN|STUDY|FOLDER", type=click.Path(path_type=Path))
 @click.option(
     "--standalone",
     type=click.Path(path_type=Path),
@@ -180,15 +180,17 @@ def _conduct(
 @click.option("--no-examples", is_flag=True, help="Leave out the example images, to share the page without patients'.")
 @one_line_errors
 def report(folder: Path, standalone: Path | None, no_examples: bool) -> None:
-    """Write the report.html of a run or of a study again, from the files in its folder."""
+    """Write report.html of a run or a study again, or of all runs in a folder side by side."""
     from fedce.record import RunFolder
     from fedce.report import write_report
+    from fedce.report.folder import write_folder_report
     from fedce.report.study import write_study_report
 
-    if not RunFolder(folder).config_file.exists() and (folder / "study.json").exists():
+    if folder.is_dir() and not RunFolder(folder).config_file.exists():
         if standalone or no_examples:
-            raise ConfigError(f"{folder} is a study; --standalone and --no-examples are for the report of a run")
-        click.echo(write_study_report(folder))
+            raise ConfigError(f"{folder} is no run; --standalone and --no-examples are for the report of one")
+        write = write_study_report if (folder / "study.json").exists() else write_folder_report
+        click.echo(write(folder))
         return
     alone = RunFolder.open(standalone) if standalone else None
     click.echo(write_report(RunFolder.open(folder), standalone=alone, examples=not no_examples))

@@ -87,6 +87,11 @@ class RunFolder:
             raise RunError(f"{path} holds no run (no config.toml); 'fedce run --out {path}' starts one")
         return run
 
+    @property
+    def is_one(self) -> bool:
+        """Whether this is a run folder: one with only somebody's own config.toml is none."""
+        return self.config_file.is_file() and (self.lock_file.exists() or self.ledger_file.exists())
+
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Keep other processes from working on this run; the lock ends with this process, however that ends."""

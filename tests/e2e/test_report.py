@@ -6,6 +6,7 @@ import re
 import shutil
 from base64 import b64decode, b64encode
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
@@ -198,6 +199,105 @@ def test_only_standalone_on_the_same_data_is_compared_with(
     assert "is not on the same data" in other.stderr
     assert "site 'site1' has other data" in other.stderr
     assert (longer_run / "report.html").read_bytes() == before
+
+
+@pytest.fixture
+def several(longer_run: Path, alone: Path, tiny_run: Path, tmp_path: Path) -> Path:
+    """A folder of runs: two on the same data, one on other, one that was stopped, and things that are no runs."""
+    folder = tmp_path / "runs"
+    for name, run in (("fed ce", longer_run), ("alone", alone), ("other", tiny_run), ("stopped", tiny_run)):
+        shutil.copytree(run, folder / name)
+    for name in ("results.json", "report.html"):
+        (folder / "stopped" / name).unlink()
+    lines = (folder / "stopped" / "ledger.jsonl").read_text("utf-8").splitlines(keepends=True)
+    (folder / "stopped" / "ledger.jsonl").write_text("".join(lines[:3]))
+    (folder / "notes").mkdir()
+    (folder / "notes" / "config.toml").write_text("rounds = 1")
+    (folder / "letter.txt").write_text("dear")
+    return folder
+
+
+def cells_of(page: str, heading: str) -> dict[str, list[str]]:
+    """The rows under a heading by their first cell, without tags."""
+    section = page.split(f"{heading}</h2>")[1].split("<h2")[0]
+    rows = re.findall(r'<tr><th scope="row">(.*?)</th>(.*?)</tr>', section)
+    strip = re.compile(r"<[^>]+>")
+    return {strip.sub("", name): [strip.sub("", cell) for cell in cells.split("</td>")[:-1]] for name, cells in rows}
+
+
+def test_runs_of_a_folder_stand_side_by_side(several: Path, fedce):
+    written = fedce("report", several)
+    assert written.exit_code == 0, written.output
+    assert written.stdout.strip() == str(several / "report.html")
+    page = (several / "report.html").read_text("utf-8")
+    results = {name: json.loads((several / name / "results.json").read_text()) for name in ("alone", "fed ce", "other")}
+    rows = cells_of(page, "Runs")
+    assert list(rows) == list(results)
+    for name, found in results.items():
+        fairness, worst = found["fairness"], min(found["dice"], key=found["dice"].get)
+        numbers = [f"{fairness[key]:.3f}" for key in ("mean", "std", "worst")]
+        about = [found["algorithm"], "fundus6", str(found["rounds"]), "0"]
+        assert rows[name][:8] == [*about, *numbers, worst]
+    assert 'href="fed%20ce/report.html"' in page
+    assert all((several / unquote(link)).exists() for link in re.findall(r'<a href="([^"]+)"', page))
+    section = page.split("On the same fundus6</h2>")[1].split("<h2")[0]
+    dice, shares = section.split("<caption>")[1:]
+    dice_rows = re.findall(r'<th scope="row">(.*?)</th>', dice)
+    assert dice_rows == ["alone", "fed ce"], "Standalone first, and the run on other data is not among them"
+    for site, value in results["alone"]["dice"].items():
+        assert f">{site}</th>" in dice
+        assert f'<td class="number">{value:.3f}</td>' in dice
+    assert re.findall(r'<th scope="row">(.*?)</th>', shares) == ["fed ce"], "alone, nobody contributes"
+    for share in results["fed ce"]["contributions"].values():
+        assert f'<td class="number">{100 * share:.1f}</td>' in shares
+    assert cells_of(page, "Without results") == {
+        "stopped": ["2 of 4 rounds are recorded", "fedce run --resume stopped"]
+    }
+    assert str(several.parent) not in page
+
+
+def test_a_spoilt_run_does_not_hide_the_others(several: Path, fedce):
+    ledger = several / "other" / "ledger.jsonl"
+    ledger.write_text(ledger.read_text("utf-8").replace('"n_train": 4', '"n_train": 9', 1))
+    (several / "alone" / "results.json").write_text("{")
+    assert fedce("report", several).exit_code == 0
+    page = (several / "report.html").read_text("utf-8")
+    assert list(cells_of(page, "Runs")) == ["fed ce"]
+    spoilt = cells_of(page, "Without results")
+    assert "other/ledger.jsonl, line 2, does not follow from line 1" in spoilt["other"][0]
+    assert "alone/results.json is not valid JSON" in spoilt["alone"][0]
+    assert str(several.parent) not in page
+
+
+def test_names_of_runs_are_shown_not_run(several: Path, fedce):
+    (several / "alone").rename(several / "<img src=x onerror=alert(1)>")
+    assert fedce("report", several).exit_code == 0
+    page = (several / "report.html").read_text("utf-8")
+    assert "<img" not in page
+    assert "&lt;img src=x" in page
+
+
+def test_a_folder_page_opens_in_chromium(several: Path, tmp_path: Path, fedce, chromium):
+    assert fedce("report", several).exit_code == 0
+    shown, picture = open_page(chromium, several / "report.html", tmp_path)
+    assert "Runs in runs" in shown.stdout
+    assert shown.stdout.count("</button>") > 20, "tables sort"
+    assert "CONSOLE" not in shown.stderr
+    assert picture.stat().st_size > 20_000
+
+
+def test_a_folder_without_runs_is_one_line(tmp_path: Path, several: Path, fedce):
+    (tmp_path / "empty").mkdir()
+    for arguments, line in (
+        (("empty",), "holds no run, no study and no folders with runs"),
+        (("nowhere",), "nowhere holds no run"),
+        (("runs", "--no-examples"), "is no run; --standalone and --no-examples are for the report of one"),
+    ):
+        refused = fedce("report", *arguments, cwd=tmp_path)
+        assert refused.exit_code == 2
+        assert line in refused.stderr
+        assert len(refused.stderr.splitlines()) == 1
+    assert not any((tmp_path / "empty").iterdir())
 
 
 @pytest.fixture(scope="module")
