@@ -193,14 +193,30 @@ def deploy(engine: str, config_file: Path, out: Path, assignments: tuple[str, ..
 
 
 @main.command()
-@click.argument("run_folder", metavar="RUN", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="RUN|STUDY|FOLDER", type=click.Path(path_type=Path))
+@click.option(
+    "--standalone",
+    type=click.Path(path_type=Path),
+    metavar="RUN",
+    help="A finished run of standalone on the same data: show what each site reaches alone.",
+)
+@click.option("--no-examples", is_flag=True, help="Leave out the example images, to share the page without patients'.")
 @one_line_errors
-def report(run_folder: Path) -> None:
-    """Write RUN/report.html again."""
+def report(folder: Path, standalone: Path | None, no_examples: bool) -> None:
+    """Write report.html of a run or a study again, or of all runs in a folder side by side."""
     from fedce.record import RunFolder
     from fedce.report import write_report
+    from fedce.report.folder import write_folder_report
+    from fedce.report.study import write_study_report
 
-    click.echo(write_report(RunFolder.open(run_folder)))
+    if folder.is_dir() and not RunFolder(folder).config_file.exists():
+        if standalone or no_examples:
+            raise ConfigError(f"{folder} is no run; --standalone and --no-examples are for the report of one")
+        write = write_study_report if (folder / "study.json").exists() else write_folder_report
+        click.echo(write(folder))
+        return
+    alone = RunFolder.open(standalone) if standalone else None
+    click.echo(write_report(RunFolder.open(folder), standalone=alone, examples=not no_examples))
 
 
 @main.command()
@@ -267,6 +283,8 @@ def value(target: Path, method: str, store: Path, out: Path | None, workers: int
         from fedce import value as valuing
         from fedce.files import write_json
         from fedce.jobs import Store
+        from fedce.record import RunFolder
+        from fedce.report import write_report
 
         valuing.check_method(method)
         config = valuing.config_of(target)
@@ -278,6 +296,9 @@ def value(target: Path, method: str, store: Path, out: Path | None, workers: int
         write_json(place, found.as_dict())
         display.show(value_table(found))
         display.notice(f"written to {place}")
+        run = RunFolder(target)
+        if place.parent == target and run.results_file.exists():
+            display.notice(f"{write_report(run)} shows it too")
     if as_json:
         click.echo(json.dumps(found.as_dict(), indent=2))
 

@@ -29,9 +29,10 @@ from fedce.learn import Learner
 from fedce.messages import Member, Reply
 from fedce.params import Layout, Params, to_named
 from fedce.record import RunFolder, flags_by_site
-from fedce.report import write_report
+from fedce.report import MOST_BANDS, write_report
+from fedce.report.examples import Example, example, write_examples
 from fedce.site import member_of
-from fedce.uncertainty import contribution_intervals
+from fedce.uncertainty import contribution_intervals, intervals_over_rounds
 from fedce.valuation.agreement import rank_stability
 from fedce.valuation.intervals import sentences
 
@@ -449,7 +450,14 @@ def _finish(
     if not any(entry["kind"] == "end" for entry in run_folder.ledger()):
         digest = _model_digest(plan, state, replies)
         run_folder.append({"kind": "end", "time": time(), "model": digest, "shares": dict(state.shares)})
-    run_folder.write_results(_results(run_folder, plan, state, replies, command))
+    results = _results(run_folder, plan, state, replies, command)
+    if report:
+        results["intervals_over_rounds"] = _intervals_over_rounds(plan, run_folder.rounds())
+    if report and isinstance(plan, Participants):
+        examples = _examples(plan, state, replies)
+        results["example_dice"] = {site: found.dice for site, found in examples.items()}
+        write_examples(run_folder.examples_file, examples)
+    run_folder.write_results(results)
     if report:
         write_report(run_folder)
     return Result(run_folder.path, run_folder.results)
@@ -550,6 +558,16 @@ def _write_models(run_folder: RunFolder, plan: Plan, state: State, replies: Mapp
             write(run_folder.site_model_file(site), reply.params)
 
 
+def _examples(participants: Participants, state: State, replies: Mapping[str, Reply]) -> dict[str, Example]:
+    """What the model that each site would use finds in the site's first test image; only where all images are here."""
+    learner, found = participants.learner, {}
+    for data in participants.sites:
+        own = replies[data.name].params if data.name in replies else None
+        learner.load(own if own is not None else state.params)
+        found[data.name] = example(data, learner.predict)
+    return found
+
+
 def _results(
     run_folder: RunFolder, plan: Plan, state: State, replies: Mapping[str, Reply], command: str
 ) -> dict[str, Any]:
@@ -597,6 +615,14 @@ def _intervals(plan: Plan, rounds: Sequence[Mapping[str, Any]], state: State) ->
     if found is None:
         return None
     return {"level": found.level, "low": found.low, "high": found.high, "sentences": sentences(found, state.shares)}
+
+
+def _intervals_over_rounds(plan: Plan, rounds: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """How the intervals narrowed, for the report's figure alone: a second that trainings by the dozen save."""
+    if len(plan.members) > MOST_BANDS:
+        return []
+    found = intervals_over_rounds(plan.algorithm, rounds, plan.config.seed)
+    return [{"round": round_no + 1, "low": at.low, "high": at.high} for round_no, at in found.items()]
 
 
 def _order_settled_from(rounds: Sequence[Mapping[str, Any]]) -> int | None:

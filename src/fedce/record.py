@@ -6,6 +6,7 @@ ledger.jsonl     one line for the start, each round and the end, each with the h
 checkpoint/      the server's state and the sites' memories
 results.json     contributions, Dice, fairness, versions
 model.safetensors, models/<site>.safetensors where each site has its own
+examples.png     each site's first test image with what the model finds in it
 report.html
 """
 
@@ -34,6 +35,7 @@ class RunFolder:
         self.results_file = path / "results.json"
         self.model_file = path / "model.safetensors"
         self.report_file = path / "report.html"
+        self.examples_file = path / "examples.png"
         self.splits_file = path / "splits.json"
         self.log_file = path / "error.log"
         self.lock_file = path / ".lock"
@@ -73,7 +75,8 @@ class RunFolder:
         # Configuration and lock last: while they are there, a removal that was cut off can be done again.
         for own in (self.path / "checkpoint", self.path / "models"):
             shutil.rmtree(own, ignore_errors=True)
-        files = (self.results_file, self.model_file, self.report_file, self.splits_file, self.log_file)
+        pages = (self.report_file, self.examples_file)
+        files = (self.results_file, self.model_file, *pages, self.splits_file, self.log_file)
         for file in (*files, *self.path.glob("value-*.json"), self.ledger_file, self.config_file, self.lock_file):
             file.unlink(missing_ok=True)
 
@@ -83,6 +86,11 @@ class RunFolder:
         if not run.config_file.exists():
             raise RunError(f"{path} holds no run (no config.toml); 'fedce run --out {path}' starts one")
         return run
+
+    @property
+    def is_one(self) -> bool:
+        """Whether this is a run folder: one with only somebody's own config.toml is none."""
+        return self.config_file.is_file() and (self.lock_file.exists() or self.ledger_file.exists())
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -160,6 +168,12 @@ class RunFolder:
             return []
         *whole, _cut_off = self.ledger_file.read_text("utf-8", errors="replace").split("\n")
         return whole
+
+
+def fingerprints_of(ledger: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """What data each site had when the run was started."""
+    started: Mapping[str, Any] = next((entry["sites"] for entry in ledger if entry["kind"] == "start"), {})
+    return {site: facts["fingerprint"] for site, facts in started.items()}
 
 
 def flags_by_site(rounds: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:

@@ -14,6 +14,8 @@ from fedce.valuation.intervals import Intervals, Replay, intervals
 Rounds = Sequence[Mapping[str, Any]]
 MIN_ROUNDS = 10
 """With fewer there is nothing to draw from."""
+MOST_POINTS = 12
+"""Rounds after which the intervals are worked out; a band through so many looks smooth."""
 
 
 def contribution_intervals(
@@ -44,6 +46,24 @@ def contribution_intervals(
     if any(abs(again[site] - shares.get(site, 0.0)) > 1e-6 for site in sites):
         return None
     return intervals(len(rounds), n_replicates, replay, np.random.default_rng(seed))
+
+
+def intervals_over_rounds(algorithm: Algorithm, rounds: Rounds, seed: int) -> dict[int, Intervals]:
+    """By round number, at some rounds evenly spread: the intervals from the rounds up to there."""
+    ends, seen = [], set[str]()
+    for n, entry in enumerate(rounds, 1):
+        seen |= entry["sites"].keys()
+        # The ledger holds the shares of those who replied, so others' shares are not known after such a round.
+        if n >= MIN_ROUNDS and seen == entry["sites"].keys():
+            ends.append(n)
+    chosen = np.unique(np.linspace(0, len(ends) - 1, min(MOST_POINTS, len(ends))).round().astype(int)).tolist()
+    found = {}
+    for n in (ends[i] for i in chosen):
+        last = rounds[n - 1]
+        shares = {site: facts["share"] for site, facts in last["sites"].items()}
+        if (at := contribution_intervals(algorithm, rounds[:n], shares, seed)) is not None:
+            found[int(last["round"])] = at
+    return found
 
 
 def _replay_fedce(algorithm: FedCE, rounds: Rounds, sites: Sequence[str], n_replicates: int) -> Replay:

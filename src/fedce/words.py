@@ -7,3 +7,8 @@ def duration(seconds: float) -> str:
     if hours:
         return f"{hours} h {minutes_more:02d} min"
     return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
+
+
+def cell_text(cell: str | float | None, digits: int) -> str:
+    """A table's cell; a dash where there is nothing."""
+    return "-" if cell is None else cell if isinstance(cell, str) else f"{cell:.{digits}f}"

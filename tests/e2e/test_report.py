@@ -4,14 +4,36 @@ import csv
 import json
 import re
 import shutil
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
+from fedce.data import load_sites
+from fedce.predict import load_learner
 from fedce.record import RunFolder
-from fedce.report import summary, write_report
-from support import open_page
+from fedce.report import standalone, summary, write_report
+from support import open_page, write_site
+
+SMALL = ("--scale", "tiny", "--workers", 1, "--set", "data.size=32", "--set", "model.channels=[4,8]", "--json")
+
+
+@pytest.fixture(scope="module")
+def longer_run(tmp_path_factory, fedce) -> Path:
+    """With rounds enough for intervals."""
+    out = tmp_path_factory.mktemp("longer") / "run"
+    assert fedce("run", *SMALL, "--rounds", 14, "--out", out).exit_code == 0
+    return out
+
+
+def rewritten(run: Path, folder: Path, **changes) -> str:
+    """The page of a copy of the run with other results."""
+    copy = folder / "run"
+    shutil.copytree(run, copy)
+    results = json.loads((copy / "results.json").read_text("utf-8"))
+    (copy / "results.json").write_text(json.dumps({**results, **changes}))
+    return write_report(RunFolder.open(copy)).read_text("utf-8")
 
 
 def test_it_stands_alone(tiny_run: Path):
@@ -44,12 +66,298 @@ def test_it_says_what_the_results_say(tiny_run: Path):
 def test_every_figure_holds_its_numbers(tiny_run: Path):
     tables = figure_tables((tiny_run / "report.html").read_text("utf-8"))
     results = json.loads((tiny_run / "results.json").read_text("utf-8"))
-    assert list(tables) == ["test-dice", "contributions", "validation-dice"]
+    assert list(tables) == ["test-dice", "contributions", "validation-dice", "examples"]
     header, *rounds = tables["contributions"]
     assert header == ["round", *results["contributions"]]
     assert [float(share) for share in rounds[-1][1:]] == list(results["contributions"].values())
     assert {site: float(dice) for site, dice, _ in tables["test-dice"][1:]} == results["dice"]
     assert tables["validation-dice"][0][-1] == "mean"
+
+
+def test_contributions_have_bands_of_their_intervals(longer_run: Path):
+    page = (longer_run / "report.html").read_text("utf-8")
+    results = json.loads((longer_run / "results.json").read_text("utf-8"))
+    assert 'id="FillBetweenPolyCollection_6"' in page
+    assert "The pale band about a line is its 95 % interval" in page
+    header, *rows = figure_tables(page)["contributions"]
+    last = dict(zip(header, rows[-1], strict=True))
+    for site, share in results["contributions"].items():
+        ends = float(last[f"{site} low"]), float(last[f"{site} high"])
+        assert ends == (results["intervals"]["low"][site], results["intervals"]["high"][site])
+        assert ends[0] <= share <= ends[1]
+    before = dict(zip(header, rows[8], strict=True))
+    assert before["round"] == "9"
+    assert before["site1 low"] == "", "nine rounds are too few for an interval"
+
+
+def test_results_without_intervals_over_rounds_still_give_a_page(longer_run: Path, tmp_path: Path):
+    page = rewritten(longer_run, tmp_path, intervals_over_rounds=[])
+    assert "FillBetween" not in page
+    assert "pale band" not in page
+    copy = tmp_path / "run"
+    results = json.loads((copy / "results.json").read_text("utf-8"))
+    del results["intervals_over_rounds"]
+    (copy / "results.json").write_text(json.dumps(results))
+    assert write_report(RunFolder.open(copy)).read_text("utf-8") == page
+
+
+def test_so_many_sites_have_no_bands(longer_run: Path, tmp_path: Path, monkeypatch, fedce):
+    monkeypatch.setattr("fedce.experiment.MOST_BANDS", 5)
+    monkeypatch.setattr("fedce.report.MOST_BANDS", 5)
+    assert fedce("run", *SMALL, "--rounds", 12, "--out", tmp_path / "run").exit_code == 0
+    page = (tmp_path / "run" / "report.html").read_text("utf-8")
+    assert "FillBetween" not in page
+    assert "The intervals of so many sites would hide each other here" in page
+
+
+@pytest.mark.parametrize("algorithm", ["fedavg", "standalone"])
+def test_examples_are_each_sites_first_test_image_by_the_model_that_it_would_use(tmp_path: Path, fedce, algorithm):
+    out = tmp_path / "run"
+    assert fedce("run", *SMALL, "--algorithm", algorithm, "--rounds", 3, "--out", out).exit_code == 0
+    run = RunFolder.open(out)
+    first = {site: parts["test"][0] for site, parts in json.loads(run.splits_file.read_text("utf-8")).items()}
+    shown = {site: float(dice) for site, dice in figure_tables(run.report_file.read_text("utf-8"))["examples"][1:]}
+    assert list(shown) == list(first)
+    for data in load_sites(run.config.data):
+        learner, _, _ = load_learner(run, data.name if algorithm == "standalone" else None)
+        case = data.files.index(first[data.name])
+        found, truth = learner.predict(data.images[case][None])[0], data.masks[case] > 0
+        assert shown[data.name] == pytest.approx(2 * (found & truth).sum() / (found.sum() + truth.sum()))
+
+
+def test_the_page_holds_the_picture_in_the_run_folder_and_may_leave_it_out(tiny_run: Path, tmp_path: Path, fedce):
+    copy = tmp_path / "run"
+    shutil.copytree(tiny_run, copy)
+    picture = b64encode((copy / "examples.png").read_bytes()).decode()
+    page = (copy / "report.html").read_text("utf-8")
+    assert picture in page
+    assert "the Dice of that one image" in page
+    assert re.search(r'<img [^>]*alt="The first test image of each site with two outlines; Dice site1 0\.\d\d, ', page)
+    assert fedce("report", copy, "--no-examples").exit_code == 0
+    without = (copy / "report.html").read_text("utf-8")
+    assert "<img" not in without
+    assert "Example" not in without
+    (copy / "examples.png").unlink()
+    assert write_report(RunFolder.open(copy)).read_text("utf-8") == without
+
+
+def test_replacing_a_run_deletes_its_examples(tiny_run: Path, tmp_path: Path):
+    copy = tmp_path / "run"
+    shutil.copytree(tiny_run, copy)
+    RunFolder.open(copy).remove()
+    assert not any(copy.iterdir())
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory, fedce) -> Path:
+    """Standalone on the data of `longer_run`."""
+    out = tmp_path_factory.mktemp("alone") / "run"
+    assert fedce("run", *SMALL, "--algorithm", "standalone", "--rounds", 5, "--out", out).exit_code == 0
+    return out
+
+
+def test_dice_stands_against_what_a_site_reaches_alone(longer_run: Path, alone: Path, tmp_path: Path, fedce):
+    copy, without = tmp_path / "run", (longer_run / "report.html").read_text("utf-8")
+    shutil.copytree(longer_run, copy)
+    assert fedce("report", copy, "--standalone", alone).exit_code == 0
+    page = (copy / "report.html").read_text("utf-8")
+    ours, theirs = (json.loads((run / "results.json").read_text("utf-8"))["dice"] for run in (longer_run, alone))
+    for site in ours:
+        cells = f'<td class="number">{theirs[site]:.3f}</td><td class="number">{ours[site] - theirs[site]:+.3f}</td>'
+        assert cells in page
+    table = figure_tables(page)["test-dice"]
+    assert {row[0]: float(row[3]) for row in table[1:]} == theirs
+    assert "trained alone" in page
+    assert "trains alone for 5 rounds" in page
+    better = [site for site in ours if theirs[site] > ours[site]]
+    assert ("Better off alone" in page) == bool(better)
+    assert fedce("report", copy).exit_code == 0
+    assert (copy / "report.html").read_text("utf-8") == without, "not asked for, not shown"
+    assert "trained alone" not in without
+
+
+def test_who_is_better_off_alone_is_named():
+    dice = {"a": 0.8, "b": 0.7}
+    assert standalone.sentence(dice, {"a": 0.9, "b": 0.7}) == "Better off alone: a (0.900 alone, 0.800 here)."
+    assert standalone.sentence(dice, dice) == "Every site does at least as well with the federation as alone."
+
+
+def test_only_standalone_on_the_same_data_is_compared_with(
+    longer_run: Path, tiny_run: Path, alone: Path, tmp_path: Path, fedce
+):
+    before = (longer_run / "report.html").read_bytes()
+    for other, line in (
+        (longer_run, "is a run of fedce; 'fedce run --algorithm standalone' makes one"),
+        (tmp_path, "holds no run"),
+    ):
+        refused = fedce("report", longer_run, "--standalone", other)
+        assert refused.exit_code == 2
+        assert line in refused.stderr
+        assert len(refused.stderr.splitlines()) == 1
+    other = fedce("report", tiny_run, "--standalone", alone)
+    assert other.exit_code == 2
+    assert "is not on the same data" in other.stderr
+    assert "site 'site1' has other data" in other.stderr
+    assert (longer_run / "report.html").read_bytes() == before
+
+
+@pytest.fixture
+def several(longer_run: Path, alone: Path, tiny_run: Path, tmp_path: Path) -> Path:
+    """A folder of runs: two on the same data, one on other, one that was stopped, and things that are no runs."""
+    folder = tmp_path / "runs"
+    for name, run in (("fed ce", longer_run), ("alone", alone), ("other", tiny_run), ("stopped", tiny_run)):
+        shutil.copytree(run, folder / name)
+    for name in ("results.json", "report.html"):
+        (folder / "stopped" / name).unlink()
+    lines = (folder / "stopped" / "ledger.jsonl").read_text("utf-8").splitlines(keepends=True)
+    (folder / "stopped" / "ledger.jsonl").write_text("".join(lines[:3]))
+    (folder / "notes").mkdir()
+    (folder / "notes" / "config.toml").write_text("rounds = 1")
+    (folder / "letter.txt").write_text("dear")
+    return folder
+
+
+def cells_of(page: str, heading: str) -> dict[str, list[str]]:
+    """The rows under a heading by their first cell, without tags."""
+    section = page.split(f"{heading}</h2>")[1].split("<h2")[0]
+    rows = re.findall(r'<tr><th scope="row">(.*?)</th>(.*?)</tr>', section)
+    strip = re.compile(r"<[^>]+>")
+    return {strip.sub("", name): [strip.sub("", cell) for cell in cells.split("</td>")[:-1]] for name, cells in rows}
+
+
+def test_runs_of_a_folder_stand_side_by_side(several: Path, fedce):
+    written = fedce("report", several)
+    assert written.exit_code == 0, written.output
+    assert written.stdout.strip() == str(several / "report.html")
+    page = (several / "report.html").read_text("utf-8")
+    results = {name: json.loads((several / name / "results.json").read_text()) for name in ("alone", "fed ce", "other")}
+    rows = cells_of(page, "Runs")
+    assert list(rows) == list(results)
+    for name, found in results.items():
+        fairness, worst = found["fairness"], min(found["dice"], key=found["dice"].get)
+        numbers = [f"{fairness[key]:.3f}" for key in ("mean", "std", "worst")]
+        about = [found["algorithm"], "fundus6", str(found["rounds"]), "0"]
+        assert rows[name][:8] == [*about, *numbers, worst]
+    assert 'href="fed%20ce/report.html"' in page
+    assert all((several / unquote(link)).exists() for link in re.findall(r'<a href="([^"]+)"', page))
+    section = page.split("On the same fundus6</h2>")[1].split("<h2")[0]
+    dice, shares = section.split("<caption>")[1:]
+    dice_rows = re.findall(r'<th scope="row">(.*?)</th>', dice)
+    assert dice_rows == ["alone", "fed ce"], "Standalone first, and the run on other data is not among them"
+    for site, value in results["alone"]["dice"].items():
+        assert f">{site}</th>" in dice
+        assert f'<td class="number">{value:.3f}</td>' in dice
+    assert re.findall(r'<th scope="row">(.*?)</th>', shares) == ["fed ce"], "alone, nobody contributes"
+    for share in results["fed ce"]["contributions"].values():
+        assert f'<td class="number">{100 * share:.1f}</td>' in shares
+    assert cells_of(page, "Without results") == {
+        "stopped": ["2 of 4 rounds are recorded", "fedce run --resume stopped"]
+    }
+    assert str(several.parent) not in page
+
+
+def test_a_spoilt_run_does_not_hide_the_others(several: Path, fedce):
+    ledger = several / "other" / "ledger.jsonl"
+    ledger.write_text(ledger.read_text("utf-8").replace('"n_train": 4', '"n_train": 9', 1))
+    (several / "alone" / "results.json").write_text("{")
+    assert fedce("report", several).exit_code == 0
+    page = (several / "report.html").read_text("utf-8")
+    assert list(cells_of(page, "Runs")) == ["fed ce"]
+    spoilt = cells_of(page, "Without results")
+    assert "other/ledger.jsonl, line 2, does not follow from line 1" in spoilt["other"][0]
+    assert "alone/results.json is not valid JSON" in spoilt["alone"][0]
+    assert str(several.parent) not in page
+
+
+def test_names_of_runs_are_shown_not_run(several: Path, fedce):
+    (several / "alone").rename(several / "<img src=x onerror=alert(1)>")
+    assert fedce("report", several).exit_code == 0
+    page = (several / "report.html").read_text("utf-8")
+    assert "<img" not in page
+    assert "&lt;img src=x" in page
+
+
+def test_a_folder_page_opens_in_chromium(several: Path, tmp_path: Path, fedce, chromium):
+    assert fedce("report", several).exit_code == 0
+    shown, picture = open_page(chromium, several / "report.html", tmp_path)
+    assert "Runs in runs" in shown.stdout
+    assert shown.stdout.count("</button>") > 20, "tables sort"
+    assert "CONSOLE" not in shown.stderr
+    assert picture.stat().st_size > 20_000
+
+
+def test_a_folder_without_runs_is_one_line(tmp_path: Path, several: Path, fedce):
+    (tmp_path / "empty").mkdir()
+    for arguments, line in (
+        (("empty",), "holds no run, no study and no folders with runs"),
+        (("nowhere",), "nowhere holds no run"),
+        (("runs", "--no-examples"), "is no run; --standalone and --no-examples are for the report of one"),
+    ):
+        refused = fedce("report", *arguments, cwd=tmp_path)
+        assert refused.exit_code == 2
+        assert line in refused.stderr
+        assert len(refused.stderr.splitlines()) == 1
+    assert not any((tmp_path / "empty").iterdir())
+
+
+@pytest.fixture(scope="module")
+def valued(tmp_path_factory, fedce) -> Path:
+    """A run of three sites, and what they are worth."""
+    folder = tmp_path_factory.mktemp("valued")
+    for i, site in enumerate(("east", "north", "south")):
+        write_site(folder / "data", site, n=8 + 2 * i)
+    run = folder / "run"
+    small = ("--set", "model.channels=[4,8]", "--rounds", 2, "--workers", 1)
+    assert fedce("run", "--data", folder / "data", *small, "--out", run, "--json").exit_code == 0
+    assert "Agreement with the truth" not in (run / "report.html").read_text("utf-8")
+    found = fedce("value", run, "--store", folder / "store", "--workers", 1)
+    assert found.exit_code == 0, found.output
+    assert "report.html shows it too" in found.stderr.replace("\n", " ")
+    return run
+
+
+def test_the_truth_stands_beside_the_contributions(valued: Path, fedce):
+    page = (valued / "report.html").read_text("utf-8")
+    value = json.loads((valued / "value-loo.json").read_text("utf-8"))
+    section = page.split("Agreement with the truth</h2>")[1].split("<h2")[0]
+    for site in ("east", "north", "south"):
+        cells = (100 * value["values"][site], 100 * value["shares"][site], 100 * value["estimate"][site])
+        row = f"{site}</th>" + "".join(
+            f'<td class="number">{cell:.{digits}f}</td>' for cell, digits in zip(cells, (2, 1, 1), strict=True)
+        )
+        assert row in section
+    assert fedce("report", valued).exit_code == 0
+    assert (valued / "report.html").read_text("utf-8") == page
+
+
+@pytest.mark.parametrize(
+    ("pearson", "clipped", "sentences"),
+    [
+        (0.8321, [], ("correlate with the truth by 0.83 (Pearson, p = 0.04), their order by 0.50 (Spearman)",)),
+        (None, [], ("the same for all sites, so there is no correlation",)),
+        (-0.5, ["north", "south"], ("by -0.50 (Pearson", "a negative value (north, south) counts as 0")),
+    ],
+)
+def test_agreement_is_a_sentence(valued: Path, tmp_path: Path, pearson, clipped, sentences):
+    copy = tmp_path / "run"
+    shutil.copytree(valued, copy)
+    value = json.loads((copy / "value-loo.json").read_text("utf-8"))
+    value["agreement"] |= {"pearson": pearson, "pearson_p": pearson and 0.04, "spearman": pearson and 0.5}
+    (copy / "value-loo.json").write_text(json.dumps({**value, "clipped": clipped}))
+    page = write_report(RunFolder.open(copy)).read_text("utf-8")
+    summary_of_page = page.split('aria-label="Summary"')[1].split("</section>")[0]
+    assert sentences[0] in summary_of_page
+    assert all(sentence in page for sentence in sentences)
+
+
+def test_a_file_that_is_no_valuation_is_refused(valued: Path, tmp_path: Path, fedce):
+    copy = tmp_path / "run"
+    shutil.copytree(valued, copy)
+    (copy / "value-mine.json").write_text("[1]")
+    refused = fedce("report", copy)
+    assert refused.exit_code == 2
+    assert "value-mine.json is not what 'fedce value' writes" in refused.stderr
+    assert len(refused.stderr.splitlines()) == 1
 
 
 def figure_tables(page: str) -> dict[str, list[list[str]]]:
@@ -118,7 +426,8 @@ def test_hostile_names_are_shown_not_run(tiny_run: Path, tmp_path: Path):
         run.append(entry)
     page = write_report(run).read_text("utf-8")
     assert page.count("<script") == 1, "ours, whose digest the policy names"
-    assert "<img" not in page
+    assert not re.findall(r"<img (?!src=\"data:)", page)
+    assert page.count("<img") == 1
     assert "&lt;img" in page
 
 

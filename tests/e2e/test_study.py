@@ -4,6 +4,7 @@ import csv
 import json
 import random
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -63,10 +64,47 @@ def test_the_page_opens_in_a_browser(everything: Path, tmp_path: Path, chromium:
         assert (everything / "out" / name).exists()
 
 
+def test_the_page_is_written_again_from_its_folder_alone(everything: Path, tmp_path: Path, fedce):
+    copy = tmp_path / "moved"
+    shutil.copytree(everything / "out", copy)
+    page = (copy / "report.html").read_bytes()
+    assert page.count(b"currentColor") > 100, "figures take the page's ink"
+    (copy / "report.html").unlink()
+    written = fedce("report", copy)
+    assert written.exit_code == 0, written.output
+    assert (copy / "report.html").read_bytes() == page
+    study = json.loads((copy / "study.json").read_text())
+    study["outcomes"][0]["findings"] = ["Nothing <b>new</b>."]
+    (copy / "study.json").write_text(json.dumps(study))
+    assert fedce("report", copy).exit_code == 0
+    assert b"Nothing &lt;b&gt;new&lt;/b&gt;." in (copy / "report.html").read_bytes()
+
+
+def test_every_figure_of_a_study_has_its_numbers(everything: Path):
+    pictures = [picture for outcome in outcomes(everything).values() for picture in outcome["pictures"]]
+    assert len(pictures) == 8
+    assert all(picture["table"] for picture in pictures)
+
+
+@pytest.mark.parametrize("content", ["[]", '{"data": "x", "outcomes": [{"study": "shift", "tables": {}}]}'])
+def test_a_study_without_all_of_its_page_is_refused(tmp_path: Path, fedce, content):
+    (tmp_path / "study.json").write_text(content)
+    refused = fedce("report", tmp_path)
+    assert refused.exit_code == 2
+    assert "conduct the study again" in refused.stderr
+    assert len(refused.stderr.splitlines()) == 1
+    assert "is no run; --standalone" in fedce("report", tmp_path, "--no-examples").stderr
+
+
 def test_each_thing_is_trained_once(everything: Path):
     """Methods 3 x 2, leave-one-out and ablation 3 x 2 more each, 3 free riders and an honest run, 7 of shards, 2 cut
     short."""
     assert len(list((everything / "store").iterdir())) == 6 + 6 + 6 + 4 + 7 + 2
+
+
+def test_a_store_holds_no_pages_and_no_images(everything: Path):
+    found = {path.suffix for path in (everything / "store").rglob("*") if path.is_file()}
+    assert not found & {".html", ".png"}
 
 
 def test_a_second_call_trains_nothing(everything: Path, data: Path, fedce):

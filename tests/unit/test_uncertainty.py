@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 
 from fedce.algorithms import AFL, FedAvg, FedCE, Standalone, Uniform
-from fedce.uncertainty import MIN_ROUNDS, _replay_fedce, contribution_intervals
+from fedce.uncertainty import (
+    MIN_ROUNDS,
+    MOST_POINTS,
+    _replay_fedce,
+    contribution_intervals,
+    intervals_over_rounds,
+)
 
 SITES = ("a", "b", "c")
 
@@ -104,3 +110,37 @@ def test_an_absent_site_keeps_an_interval():
         del entry["sites"]["c"]
     found = intervals_of(FedCE(), rounds)
     assert set(found.low) == set(SITES)
+
+
+def with_shares(rounds):
+    """As the ledger has them: those who replied, by all rounds up to there."""
+    for n, entry in enumerate(rounds, 1):
+        shares = shares_of(FedCE(), rounds[:n])
+        for site, facts in entry["sites"].items():
+            facts["share"] = shares[site]
+    return rounds
+
+
+def test_intervals_over_rounds_are_those_of_the_rounds_so_far():
+    rounds = with_shares(ledger(50, noise=0.05))
+    found = intervals_over_rounds(FedCE(), rounds, 0)
+    assert min(found) == MIN_ROUNDS - 1
+    assert max(found) == 49
+    assert len(found) == MOST_POINTS
+    for round_no, at in found.items():
+        alone = intervals_of(FedCE(), rounds[: round_no + 1])
+        assert (at.low, at.high) == (alone.low, alone.high)
+    first, last = found[MIN_ROUNDS - 1], found[49]
+    assert last.high["c"] - last.low["c"] < first.high["c"] - first.low["c"]
+
+
+def test_intervals_over_rounds_pass_over_rounds_in_which_somebody_is_absent():
+    rounds = with_shares(ledger(30, noise=0.05))
+    for entry in rounds[10:25]:
+        del entry["sites"]["b"]
+    assert not set(intervals_over_rounds(FedCE(), with_shares(rounds), 0)) & set(range(10, 25))
+
+
+def test_too_few_rounds_have_no_intervals_over_rounds():
+    assert intervals_over_rounds(FedCE(), with_shares(ledger(MIN_ROUNDS - 1)), 0) == {}
+    assert len(intervals_over_rounds(FedCE(), with_shares(ledger(MIN_ROUNDS)), 0)) == 1

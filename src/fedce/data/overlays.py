@@ -1,5 +1,7 @@
 """An image with its masks drawn on it."""
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
@@ -8,6 +10,9 @@ from fedce.data.pixels import with_channels
 
 COLOURS = ((0, 200, 83), (255, 143, 0), (41, 121, 255), (216, 27, 96))
 """Outlines of the first, second, ... class: green, amber, blue, pink."""
+TRUTH, FOUND = COLOURS[:2]
+ENLARGED = 3
+"""Pixels of a small image become blocks of so many, so that outlines stay thin beside what they show."""
 
 
 def overlay(pixels: NDArray[np.uint8], masks: NDArray[np.uint8]) -> Image.Image:
@@ -16,6 +21,19 @@ def overlay(pixels: NDArray[np.uint8], masks: NDArray[np.uint8]) -> Image.Image:
     for i, mask in enumerate(masks):
         picture[outline(mask > 0)] = COLOURS[i % len(COLOURS)]
     return Image.fromarray(picture)
+
+
+def compared(pixels: NDArray[np.uint8], truth: NDArray[np.bool_], found: NDArray[np.bool_]) -> NDArray[np.uint8]:
+    """An enlarged image (height, width, 3) with each class outlined twice: the truth green, what was found amber."""
+    picture = np.ascontiguousarray(_enlarged(with_channels(pixels, 3).transpose(1, 2, 0)))
+    for masks, colour in ((truth, TRUTH), (found, FOUND)):
+        for mask in masks:
+            picture[outline(_enlarged(mask))] = colour
+    return picture
+
+
+def _enlarged(array: NDArray[Any]) -> NDArray[Any]:
+    return array.repeat(ENLARGED, 0).repeat(ENLARGED, 1)
 
 
 def outline(mask: NDArray[np.bool_]) -> NDArray[np.bool_]:

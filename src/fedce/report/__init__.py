@@ -1,5 +1,6 @@
 """A run as one self-contained HTML page: no network, opens from disk, light and dark, prints well."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,9 @@ from fedce.files import write_bytes
 from fedce.record import RunFolder
 from fedce.report.card import model_card
 from fedce.report.pages import page
+from fedce.report.standalone import dice_alone
+from fedce.report.standalone import sentence as standalone_sentence
+from fedce.report.truth import truths
 
 FAIRNESS_ROWS = (
     ("mean", "Mean Dice", "average over the sites' test images"),
@@ -17,10 +21,16 @@ FAIRNESS_ROWS = (
     ("jain", "Jain's index", "1 if all sites are served alike"),
     ("gini", "Gini coefficient", "0 if all sites are served alike"),
 )
+MOST_BANDS = 8
+"""Intervals of more sites would hide each other in one figure."""
 
 
-def write_report(run: RunFolder) -> Path:
-    """Write report.html from the run's record alone."""
+def write_report(run: RunFolder, *, standalone: RunFolder | None = None, examples: bool = True) -> Path:
+    """Write report.html from the run's record alone.
+
+    `standalone`: a run on the same data that says what each site reaches alone. Without `examples` the page holds no
+    image of a patient.
+    """
     from fedce.report import figures
 
     results, rounds = run.results, run.rounds()
@@ -28,20 +38,29 @@ def write_report(run: RunFolder) -> Path:
     if not started or not rounds:
         raise RunError(f"{run.ledger_file} is missing or has no rounds; a report needs the whole record")
     run.check_chain()
+    measured = truths(run)
+    alone = dice_alone(run, standalone) if standalone else {}
+    # Runs of earlier versions, and those of a store, have none.
+    bands = results.get("intervals_over_rounds", [])
     content = page(
         "page.html.j2",
         name=run.path.resolve().name,
         # The folder's name alone: where it lies on somebody's machine is nobody else's business.
         data_name=Path(results["data"]).name,
         results=results,
-        summary=summary(results),
-        sites=_site_rows(results),
+        summary=summary(results, measured, alone),
+        truths=measured,
+        sites=_site_rows(results, alone),
+        rounds_alone=standalone.results["rounds"] if standalone else None,
         fairness=[(label, results["fairness"][key], note) for key, label, note in FAIRNESS_ROWS],
-        contributions=figures.contributions(rounds),
-        dice=figures.dice(results),
+        bands=bool(bands),
+        too_many_bands=len(results["contributions"]) > MOST_BANDS,
+        contributions=figures.contributions(rounds, bands),
+        dice=figures.dice(results, alone),
         progress=figures.progress(rounds),
         freerider=figures.freerider(results) if results["freerider"] else None,
         alarms=[alarm for found in results["freerider"].values() for alarm in found["alarms"]],
+        examples=figures.examples(run, results) if examples else None,
         config=run.config_file.read_text("utf-8"),
         data=run.site_facts(),
         card=model_card(run, results, run.site_facts()),
@@ -50,7 +69,9 @@ def write_report(run: RunFolder) -> Path:
     return run.report_file
 
 
-def summary(results: dict[str, Any]) -> list[str]:
+def summary(
+    results: dict[str, Any], measured: Sequence[dict[str, Any]] = (), alone: Mapping[str, float] | None = None
+) -> list[str]:
     """What a reader who stops after three sentences should know."""
     shares, dice = results["contributions"], results["dice"]
     first, worst = max(shares, key=shares.get), min(dice, key=dice.get)
@@ -69,9 +90,12 @@ def summary(results: dict[str, Any]) -> list[str]:
         sentences += results["intervals"]["sentences"]
     if results["algorithm"] != "standalone" and results["order_settled_from"]:
         sentences.append(f"The order of the contributions has not changed since round {results['order_settled_from']}.")
+    sentences += [truth["sentence"] for truth in measured]
     served = f"{worst} is served worst, with a Dice of {dice[worst]:.3f}"
     badly = dice[worst] < mean - 2 * std or dice[worst] < 0.75 * mean
     sentences.append(f"{served}, well below the others." if badly else f"{served}, which is not far from the others.")
+    if alone:
+        sentences.append(standalone_sentence(dice, alone))
     alarms = [f"{site}: {flag}" for site, flags in results["flags"].items() for flag in flags]
     plural = "s" if len(alarms) > 1 else ""
     sentences.append(f"{len(alarms)} alarm{plural}: {'; '.join(alarms[:3])}." if alarms else "No alarm was raised.")
@@ -85,7 +109,7 @@ def _interval(results: dict[str, Any], site: str) -> str:
     return f"{100 * found['low'][site]:.1f} to {100 * found['high'][site]:.1f} %"
 
 
-def _site_rows(results: dict[str, Any]) -> list[dict[str, Any]]:
+def _site_rows(results: dict[str, Any], alone: Mapping[str, float]) -> list[dict[str, Any]]:
     # A site that was absent at the end has a share and no Dice.
     classes = next(iter(results["dice_by_class"].values()))
     return [
@@ -95,6 +119,7 @@ def _site_rows(results: dict[str, Any]) -> list[dict[str, Any]]:
             "train": results["train_images"][site],
             "dice": results["dice"].get(site),
             "by_class": results["dice_by_class"].get(site, dict.fromkeys(classes)),
+            "alone": alone.get(site),
             "without": results["dice_without"].get(site),
             "share": share,
             "interval": _interval(results, site),

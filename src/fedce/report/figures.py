@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedce.files import csv_text
+from fedce.record import RunFolder
 from fedce.report import plots
 
 Rounds = Sequence[Mapping[str, Any]]
@@ -17,6 +18,8 @@ class Figure:
     svg: str
     table: Sequence[Sequence[Any]]
     """The numbers that were drawn, after a header."""
+    png: str = ""
+    """In place of `svg`: a picture file in base64."""
 
     @property
     def csv(self) -> str:
@@ -24,8 +27,17 @@ class Figure:
         return f"data:text/csv;base64,{b64encode(csv_text(self.table).encode()).decode()}"
 
 
-def contributions(rounds: Rounds) -> Figure:
-    return Figure("contributions", plots.contributions(rounds), _by_round(rounds, "share"))
+def contributions(rounds: Rounds, bands: plots.Bands = ()) -> Figure:
+    header, *rows = _by_round(rounds, "share")
+    table = [header, *rows]
+    if bands:
+        by_round = {band["round"]: band for band in bands}
+        ends = [(site, end) for site in header[1:] for end in ("low", "high")]
+        table = [
+            [*header, *(f"{site} {end}" for site, end in ends)],
+            *([*row, *(by_round.get(row[0], {}).get(end, {}).get(site) for site, end in ends)] for row in rows),
+        ]
+    return Figure("contributions", plots.contributions(rounds, bands), table)
 
 
 def progress(rounds: Rounds) -> Figure:
@@ -34,15 +46,28 @@ def progress(rounds: Rounds) -> Figure:
     return Figure("validation-dice", plots.progress(rounds), table)
 
 
-def dice(results: Mapping[str, Any]) -> Figure:
+def dice(results: Mapping[str, Any], alone: Mapping[str, float]) -> Figure:
     rows = [[site, value, results["dice_without"][site]] for site, value in results["dice"].items()]
-    return Figure("test-dice", plots.dice(results), [["site", "dice", "dice without the site"], *rows])
+    table = [["site", "dice", "dice without the site"], *rows]
+    if alone:
+        table = [[*table[0], "dice alone"], *([*row, alone[row[0]]] for row in rows)]
+    return Figure("test-dice", plots.dice(results, alone), table)
 
 
 def freerider(results: Mapping[str, Any]) -> Figure:
     scores = {site: found["scores"] for site, found in results["freerider"].items()}
     rows = [[number, *row] for number, row in enumerate(zip(*scores.values(), strict=True), 1)]
     return Figure("free-rider-scores", plots.freerider(scores), [["round", *scores], *rows])
+
+
+def examples(run: RunFolder, results: Mapping[str, Any]) -> Figure | None:
+    """None where there are none: a run of a store or of an earlier version, or somebody has deleted them."""
+    dice = results.get("example_dice", {})
+    if not dice or not run.examples_file.exists():
+        return None
+    # Without names of files, which may tell more than the images.
+    table = [["site", "dice of the image"], *dice.items()]
+    return Figure("examples", "", table, png=b64encode(run.examples_file.read_bytes()).decode())
 
 
 def _by_round(rounds: Rounds, key: str) -> list[list[Any]]:

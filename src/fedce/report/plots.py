@@ -43,6 +43,8 @@ PANELS_A_ROW = 3
 LONGEST_NAME = 30
 _ON_WHITE = {key: "black" for key, value in STYLE.items() if value == INK}
 Rounds = Sequence[Mapping[str, Any]]
+Bands = Sequence[Mapping[str, Any]]
+"""Intervals of the sites' shares: round (from 1), low and high by site."""
 
 
 def sites_of(rounds: Rounds) -> list[str]:
@@ -50,8 +52,8 @@ def sites_of(rounds: Rounds) -> list[str]:
     return sorted({site for entry in rounds for site in entry["sites"]})
 
 
-def contributions(rounds: Rounds) -> str:
-    return _svg(_contributions(rounds))
+def contributions(rounds: Rounds, bands: Bands = ()) -> str:
+    return _svg(_contributions(rounds, bands))
 
 
 def save_contributions(rounds: Rounds, path: Path) -> Path:
@@ -66,7 +68,7 @@ def save_contributions(rounds: Rounds, path: Path) -> Path:
     return path
 
 
-def _contributions(rounds: Rounds) -> Figure:
+def _contributions(rounds: Rounds, bands: Bands = ()) -> Figure:
     with mpl.rc_context(STYLE):
         figure, axes = _axes("round", "contribution, %")
         sites = sites_of(rounds)
@@ -75,6 +77,9 @@ def _contributions(rounds: Rounds) -> Figure:
                 (entry["round"] + 1, 100 * entry["sites"][site]["share"]) for entry in rounds if site in entry["sites"]
             ]
             axes.plot(*zip(*known, strict=True), label=_label(site), **_look(i, len(known)))
+            ends = [(at["round"], 100 * at["low"][site], 100 * at["high"][site]) for at in bands if site in at["low"]]
+            if ends:
+                axes.fill_between(*zip(*ends, strict=True), color=COLOURS[i % len(COLOURS)], alpha=0.15, linewidth=0)
         axes.axhline(100 / len(sites), color=INK, linewidth=0.8, linestyle=":", label="equal share")
         axes.set_ylim(bottom=0)
         axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
@@ -95,8 +100,8 @@ def progress(rounds: Rounds) -> str:
     return _svg(figure)
 
 
-def dice(results: Mapping[str, Any]) -> str:
-    """Test Dice at each site, and what the others' model alone would reach there."""
+def dice(results: Mapping[str, Any], alone: Mapping[str, float]) -> str:
+    """Test Dice at each site, what the others' model would reach there, and what the site reaches alone."""
     with mpl.rc_context(STYLE):
         figure, axes = _axes("", "test Dice")
         sites = list(results["dice"])
@@ -104,6 +109,9 @@ def dice(results: Mapping[str, Any]) -> str:
         without = [(i, value) for i, site in enumerate(sites) if (value := results["dice_without"][site]) is not None]
         if without:
             axes.plot(*zip(*without, strict=True), "D", color=COLOURS[1], label="without the site")
+        if alone:
+            look = {"markerfacecolor": "white", "markeredgecolor": COLOURS[4], "markeredgewidth": 1.8}
+            axes.plot(range(len(sites)), [alone[site] for site in sites], "s", label="trained alone", **look)
         for i, site in enumerate(sites):
             axes.annotate(f"{results['dice'][site]:.2f}", (i, results["dice"][site]), ha="center", va="bottom")
         axes.axhline(results["fairness"]["mean"], color=INK, linewidth=0.8, linestyle=":", label="mean")
@@ -139,7 +147,7 @@ def grey_values(sites: Sequence[SiteFacts]) -> str:
             for values, average, (name, colour, line) in zip(histogram, histograms.mean(axis=0), looks, strict=True):
                 panel.stairs(average, bins, fill=True, color=colour, alpha=0.18)
                 panel.stairs(values, bins, baseline=None, color=colour, linestyle=line, linewidth=1.4, label=name)
-            panel.set_title(_short(site.name), fontsize=11)
+            panel.set_title(short(site.name), fontsize=11)
         panels[0].set_xlim(0, 256)
         panels[0].set_xticks([0, 64, 128, 192, 256])
         # A black frame is one bin that would press everything else flat; constant images have nothing but such bins.
@@ -169,7 +177,7 @@ def mask_areas(sites: Sequence[SiteFacts]) -> str:
             axes.hlines(places, spread[0], spread[4], color=colour, linewidth=1.2)
             axes.hlines(places, spread[1], spread[3], color=colour, linewidth=6)
             axes.plot(spread[2], places, MARKERS[j % len(MARKERS)], label=_label(name), **_ringed(colour))
-        axes.set_yticks(range(len(sites)), [_short(site.name) for site in sites])
+        axes.set_yticks(range(len(sites)), [short(site.name) for site in sites])
         axes.set_ylim(len(sites) - 0.5, -0.5)
         axes.set_xlim(left=0)
         if len(classes) > 1:
@@ -182,7 +190,8 @@ def _ringed(colour: str) -> dict[str, Any]:
     return {"color": colour, "markersize": 6, "markerfacecolor": "white", "markeredgewidth": 1.5}
 
 
-def _short(name: str) -> str:
+def short(name: str) -> str:
+    """A name that fits over a small picture."""
     return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"
 
 
@@ -273,15 +282,15 @@ def panels(lines: Mapping[str, Mapping[str, Sequence[float | None]]], y: str) ->
     return _svg(figure)
 
 
-def image_grid(cells: Mapping[str, Sequence[tuple[NDArray[np.uint8], str]]]) -> bytes:
-    """A row of titled images for each name, as a PNG file."""
-    n_columns = max(len(row) for row in cells.values())
+def image_grid(rows: Sequence[tuple[str, Sequence[tuple[NDArray[np.uint8], str]]]], dpi: int = 110) -> bytes:
+    """Rows of titled images, each row with a name, as a PNG file."""
+    n_columns = max(len(row) for _, row in rows)
     with mpl.rc_context({**STYLE, **_ON_WHITE}):
-        figure = Figure(figsize=(1.5 * n_columns, 1.7 * len(cells)), layout="constrained")
+        figure = Figure(figsize=(1.5 * n_columns, 1.8 * len(rows)), layout="constrained")
         figure.set_facecolor("white")
-        for i, (name, row) in enumerate(cells.items()):
+        for i, (name, row) in enumerate(rows):
             for j, (image, title) in enumerate(row):
-                axes = figure.add_subplot(len(cells), n_columns, i * n_columns + j + 1)
+                axes = figure.add_subplot(len(rows), n_columns, i * n_columns + j + 1)
                 axes.imshow(image)
                 axes.set_title(title, fontsize=6)
                 axes.set_xticks([])
@@ -291,7 +300,7 @@ def image_grid(cells: Mapping[str, Sequence[tuple[NDArray[np.uint8], str]]]) -> 
                 if j == 0:
                     axes.set_ylabel(name, fontsize=8)
         buffer = BytesIO()
-        figure.savefig(buffer, format="png", dpi=110, metadata={"Software": None})
+        figure.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None})
     # A palette makes it a third as large, and nobody sees it.
     small = BytesIO()
     Image.open(buffer).convert("RGB").quantize(256).save(small, format="PNG", optimize=True)

@@ -11,6 +11,7 @@ from fedce.data import Sites
 from fedce.experiment import Result
 from fedce.jobs import Store
 from fedce.record import RunFolder
+from fedce.words import cell_text
 
 METHODS = ("standalone", "fedavg", "uniform", "qfedavg", "cffl", "fedci", "cgsv", "fedce", "fedce-sum")
 """The paper's Table 1, and Uniform, which it lacks."""
@@ -42,7 +43,7 @@ class Table:
     """The first columns, which say what a row is about."""
 
     def text(self, cell: Cell) -> str:
-        return "-" if cell is None else cell if isinstance(cell, str) else f"{cell:.{self.digits}f}"
+        return cell_text(cell, self.digits)
 
     @property
     def cells(self) -> list[list[str]]:

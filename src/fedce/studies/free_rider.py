@@ -94,6 +94,17 @@ def evaluate(context: Context) -> Outcome:
             "cosine",
             "Cosine between each site's update and the others' by round, a panel for each free rider (bold).",
             plots.panels(similarity, "cosine").encode(),
+            data=Table(
+                "cosine",
+                "Cosines.",
+                ["free rider", "round", *context.names],
+                [
+                    [rider, str(n), *cosines]
+                    for rider, by_site in similarity.items()
+                    for n, cosines in enumerate(zip(*by_site.values(), strict=True), 1)
+                ],
+                digits=6,
+            ),
         ),
     ]
     n_top = sum(top[rider] == rider for rider in context.names)

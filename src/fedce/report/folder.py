@@ -1,0 +1,131 @@
+"""The runs of a folder side by side, as one page beside them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from shlex import quote as shell_quote
+from typing import Any
+from urllib.parse import quote
+
+from fedce.errors import FedceError, RunError
+from fedce.files import write_bytes
+from fedce.record import RunFolder, fingerprints_of
+from fedce.report.pages import page
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A run that has results."""
+
+    name: str
+    results: dict[str, Any]
+    fingerprints: dict[str, str]
+    has_report: bool
+
+    @property
+    def alone(self) -> bool:
+        return bool(self.results["algorithm"] == "standalone")
+
+    @property
+    def row(self) -> dict[str, Any]:
+        results = self.results
+        dice = results["dice"]
+        return {
+            "name": self.name,
+            "link": f"{quote(self.name)}/report.html" if self.has_report else None,
+            "data_name": Path(results["data"]).name,
+            **{key: results[key] for key in ("algorithm", "rounds", "seed")},
+            **{key: results["fairness"][key] for key in ("mean", "std", "worst")},
+            "worst_site": min(dice, key=dice.get),
+            "alarms": [f"{site}: {flag}" for site, flags in results["flags"].items() for flag in flags],
+        }
+
+
+@dataclass(frozen=True)
+class Unfinished:
+    """A run without results, or one that can't be read."""
+
+    name: str
+    what: str
+    command: str = ""
+
+
+def write_folder_report(folder: Path) -> Path:
+    """Write FOLDER/report.html from the records of the runs in it."""
+    runs = [run for path in sorted(folder.iterdir()) if (run := RunFolder(path)).is_one]
+    if not runs:
+        raise RunError(
+            f"{folder} holds no run, no study and no folders with runs; 'fedce run --out {folder / 'NAME'}' starts one"
+        )
+    read = [_read(run) for run in runs]
+    finished = [run for run in read if isinstance(run, Finished)]
+    path = folder / "report.html"
+    content = page(
+        "folder.html.j2",
+        name=folder.resolve().name,
+        runs=[run.row for run in finished],
+        unfinished=[run for run in read if isinstance(run, Unfinished)],
+        summary=summary(finished, len(runs)),
+        groups=[_group(group) for group in _on_the_same_data(finished)],
+    )
+    write_bytes(path, content)
+    return path
+
+
+def _read(run: RunFolder) -> Finished | Unfinished:
+    """One spoilt run must not hide the others, so what is wrong with it stands in its place."""
+    name = run.path.name
+    try:
+        if not run.results_file.exists():
+            done, n_rounds = len(run.rounds()), run.config.n_rounds
+            return Unfinished(
+                name, f"{done} of {n_rounds} rounds are recorded", f"fedce run --resume {shell_quote(name)}"
+            )
+        run.check_chain()
+        if not (fingerprints := fingerprints_of(run.ledger())):
+            return Unfinished(name, f"{run.ledger_file.name} is missing or does not say what data was used")
+        return Finished(name, run.results, fingerprints, run.report_file.exists())
+    except FedceError as error:
+        # Where the folder lies on somebody's machine is nobody else's business.
+        return Unfinished(name, str(error).replace(str(run.path), name))
+
+
+def _on_the_same_data(runs: Sequence[Finished]) -> list[list[Finished]]:
+    """Groups of two or more that can be compared site by site."""
+    groups: dict[tuple[tuple[str, str], ...], list[Finished]] = {}
+    for run in runs:
+        groups.setdefault(tuple(sorted(run.fingerprints.items())), []).append(run)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def _group(runs: Sequence[Finished]) -> dict[str, Any]:
+    first = sorted(runs, key=lambda run: not run.alone)
+    return {
+        "data_name": Path(runs[0].results["data"]).name,
+        "sites": list(runs[0].results["dice"]),
+        "dice": [_by_site(run, "dice") for run in first],
+        "contributions": [_by_site(run, "contributions") for run in runs if not run.alone],
+        "has_alone": first[0].alone,
+    }
+
+
+def _by_site(run: Finished, key: str) -> dict[str, Any]:
+    return {"name": run.name, "algorithm": run.results["algorithm"], "seed": run.results["seed"], key: run.results[key]}
+
+
+def summary(runs: Sequence[Finished], n_runs: int) -> list[str]:
+    """How many there are, which is best and fairest where that can be said, and whether anything needs a look."""
+    n_left = n_runs - len(runs)
+    left = f"; {n_left} {'has' if n_left == 1 else 'have'} no results" if n_left else ""
+    sentences = [f"{n_runs} run{'s' if n_runs > 1 else ''}{left}."]
+    for group in _on_the_same_data(runs):
+        best = max(group, key=lambda run: run.results["fairness"]["mean"])
+        fairest = min(group, key=lambda run: run.results["fairness"]["std"])
+        mean, std = best.results["fairness"]["mean"], fairest.results["fairness"]["std"]
+        sentences.append(
+            f"Of the {len(group)} runs on the same {Path(best.results['data']).name}, {best.name} has the highest mean "
+            f"Dice ({mean:.3f}) and {fairest.name} serves the sites most evenly (standard deviation {std:.3f})."
+        )
+    alarmed = [run.name for run in runs if run.results["flags"]]
+    sentences.append(f"Alarms in: {', '.join(alarmed)}." if alarmed else "No alarm was raised.")
+    return sentences

@@ -1,0 +1,35 @@
+"""What each site reaches alone: from a run of Standalone on the same data."""
+
+from collections.abc import Mapping
+
+from fedce.errors import RunError
+from fedce.record import RunFolder, fingerprints_of
+
+
+def dice_alone(run: RunFolder, standalone: RunFolder) -> dict[str, float]:
+    """Each site's Dice when it trained alone; refused where the comparison would be of two different things."""
+    results = standalone.results
+    if (algorithm := results["algorithm"]) != "standalone":
+        raise RunError(
+            f"--standalone: {standalone.path} is a run of {algorithm}; "
+            "'fedce run --algorithm standalone' makes one to compare with"
+        )
+    standalone.check_chain()
+    ours, theirs = fingerprints_of(run.ledger()), fingerprints_of(standalone.ledger())
+    for site in sorted(ours.keys() | theirs.keys()):
+        if ours.get(site) != theirs.get(site):
+            what = "is not in it" if site not in theirs else "is only there" if site not in ours else "has other data"
+            raise RunError(
+                f"--standalone: {standalone.path} is not on the same data as {run.path}: site {site!r} {what}; "
+                "run Standalone on the same images with the same splits"
+            )
+    return {site: float(results["dice"][site]) for site in run.results["dice"]}
+
+
+def sentence(dice: Mapping[str, float], alone: Mapping[str, float]) -> str:
+    """Who would do better without the federation."""
+    better = [site for site, value in dice.items() if alone[site] > value]
+    if not better:
+        return "Every site does at least as well with the federation as alone."
+    named = ", ".join(f"{site} ({alone[site]:.3f} alone, {dice[site]:.3f} here)" for site in better)
+    return f"Better off alone: {named}."

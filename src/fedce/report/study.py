@@ -1,0 +1,69 @@
+"""A study's page, from the files in its folder alone: study.json, the pictures and the names of the CSV files."""
+
+from base64 import b64encode
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fedce.errors import RunError
+from fedce.files import read_json, write_bytes
+from fedce.report.pages import page
+from fedce.words import cell_text
+
+PAPER, PAGE_INK, FILE_INK = b'style="background:#fff" ', b"currentColor", b"#1c2126"
+NEW_KEYS = {"shown", "pictures"}
+
+
+def write_study_report(folder: Path) -> Path:
+    """Write report.html; its links to CSV files work while it lies beside them."""
+    about = read_json(folder / "study.json")
+    outcomes = about["outcomes"] if isinstance(about, dict) and "outcomes" in about else [{}]
+    if not all(outcome.keys() >= NEW_KEYS for outcome in outcomes):
+        raise RunError(
+            f"{folder / 'study.json'} does not hold the whole page; conduct the study again, by this version"
+        )
+    heading = f"{outcomes[0]['title'] if len(outcomes) == 1 else 'Studies'} on {about['data']}"
+    shown = [_shown(folder, outcome) for outcome in outcomes]
+    path = folder / "report.html"
+    write_bytes(path, page("study.html.j2", **{**about, "heading": heading, "outcomes": shown}))
+    return path
+
+
+def _shown(folder: Path, outcome: Mapping[str, Any]) -> dict[str, Any]:
+    tables = outcome["tables"]
+    return {
+        "study": outcome["study"],
+        "title": outcome["title"],
+        "findings": outcome["findings"],
+        "tables": [_table(tables[name]) for name in outcome["shown"]],
+        "pictures": [_picture(folder, picture, tables) for picture in outcome["pictures"]],
+    }
+
+
+def _table(table: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "title": table["title"],
+        "header": table["header"],
+        "cells": [[cell_text(cell, table["digits"]) for cell in row] for row in table["rows"]],
+        "file": table["file"],
+    }
+
+
+def _picture(folder: Path, picture: Mapping[str, Any], tables: Mapping[str, Any]) -> dict[str, Any]:
+    content = (folder / picture["file"]).read_bytes()
+    is_svg = picture["file"].endswith(".svg")
+    return {
+        "caption": picture["caption"],
+        "svg": _in_page(content).decode() if is_svg else None,
+        "png": None if is_svg else b64encode(content).decode(),
+        "file": tables[picture["table"]]["file"] if picture["table"] is not None else None,
+    }
+
+
+def standing_alone(svg: bytes) -> bytes:
+    """In a page an SVG takes the page's ink; a file of its own is black on white."""
+    return svg.replace(PAGE_INK, FILE_INK).replace(b"<svg ", b"<svg " + PAPER, 1)
+
+
+def _in_page(svg: bytes) -> bytes:
+    return svg.replace(FILE_INK, PAGE_INK).replace(PAPER, b"", 1)
