@@ -9,10 +9,12 @@ from typing import Any
 _WHERE = {
     "deploy": "launch",
     "run_here": "launch",
+    "Contribution": "strategy",
+    "FedCE": "strategy",
     "client_app": "client",
     "server_app": "server",
 }
-__all__ = ["client_app", "deploy", "run_here", "server_app"]
+__all__ = ["Contribution", "FedCE", "client_app", "deploy", "run_here", "server_app"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,171 @@
+"""For people with their own Flower app: FedCE as a strategy, and what a client adds to measure its data-space term."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from logging import INFO, WARNING, getLogger
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import FedAvg
+
+from fedce import algorithms
+from fedce.algorithms.base import State
+from fedce.federation import problem_of
+from fedce.messages import Reply, Task
+from fedce.params import KINDS, Entry, Kind, Layout, Params, leave_out
+
+RECORD = "fedce"
+"""Under this key the strategy and the client helper speak to each other; nothing else of an app is touched."""
+STATISTICS = ("running_mean", "running_var")
+log = getLogger("flwr")
+
+
+def is_statistic(name: str) -> bool:
+    """Batch norm's running statistics: averaged like weights, but no part of an update's direction."""
+    return name.endswith(STATISTICS)
+
+
+class FedCE(FedAvg):  # type: ignore[misc]
+    """Weighs nodes by their contribution; `shares` holds the contributions so far.
+
+    Options of FedCE (combine, max_share, ...) go into `options`, everything else is FedAvg's. Credit belongs to a
+    site's name if the node has one (--node-config "site='A'"), otherwise to its node id, which a restart changes.
+    """
+
+    def __init__(
+        self,
+        options: Mapping[str, Any] | None = None,
+        is_buffer: Callable[[str], bool] = is_statistic,
+        **fedavg: Any,
+    ) -> None:
+        super().__init__(**fedavg)
+        self.algorithm = algorithms.make("fedce", options or {})
+        self.is_buffer = is_buffer
+        self.state: State | None = None
+        self.site_by_node: dict[int, str] = {}
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Contributions so far; they sum to 1."""
+        return dict(self.state.shares) if self.state else {}
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        params = to_params(arrays, self.is_buffer)
+        if self.state is None:
+            self.state = State(sites=(), params=params)
+        elif not np.array_equal(params.vector, self.state.params.vector):
+            # Somebody else changed the model, so no site can be left out of it.
+            self.state = replace(self.state, params=params, rho={})
+        messages = []
+        for message in super().configure_train(server_round, arrays, config, grid):
+            told = self.state.rho.get(self.site_by_node.get(message.metadata.dst_node_id, ""))
+            own = ConfigRecord({"round": server_round, **({} if told is None else {"weight": told})})
+            # All nodes share one record; each gets its own weight in one of its own.
+            message.content = RecordDict({**message.content, RECORD: own})
+            messages.append(message)
+        return messages
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        assert self.state is not None
+        valid, _ = self._check_and_log_replies(replies, is_train=True)
+        usable: dict[str, tuple[Reply, RecordDict]] = {}
+        for message in sorted(valid, key=self._site_of):
+            reply = self._reply(message)
+            task = Task(reply.site, self.state.round_no, self.state.params)
+            reason = "replied twice" if reply.site in usable else problem_of(reply, task)
+            if reason is not None:
+                log.log(WARNING, "fedce: the reply of %s is refused: %s", reply.site, reason)
+            else:
+                usable[reply.site] = (reply, message.content)
+        if not usable:
+            return None, None
+        self.state = self.algorithm.round(self.state, lambda tasks: [reply for reply, _ in usable.values()])
+        log.log(INFO, "fedce: shares %s", {site: round(share, 3) for site, share in self.shares.items()})
+        contents = [content for _, content in usable.values()]
+        metrics = self.train_metrics_aggr_fn(contents, self.weighted_by_key)
+        for site, share in self.shares.items():
+            metrics[f"share of {site}"] = share
+        return to_record(self.state.params, next(iter(contents[0].array_records.values()))), metrics
+
+    def _site_of(self, message: Message) -> str:
+        told = message.content.get(RECORD)
+        name = told.get("site") if isinstance(told, ConfigRecord) else None
+        site = str(name or f"node {message.metadata.src_node_id}")
+        self.site_by_node[message.metadata.src_node_id] = site
+        return site
+
+    def _reply(self, message: Message) -> Reply:
+        assert self.state is not None
+        told = message.content.get(RECORD)
+        error = told.get("error") if isinstance(told, ConfigRecord) else None
+        (arrays,) = message.content.array_records.values()
+        (metrics,) = message.content.metric_records.values()
+        return Reply(
+            site=self._site_of(message),
+            round_no=self.state.round_no,
+            n_train=int(metrics[self.weighted_by_key]),
+            params=to_params(arrays, self.is_buffer),
+            score=0.0,  # Not asked of an app that has its own evaluation.
+            error_without=float(error) if isinstance(error, float) else None,
+        )
+
+
+class Contribution:
+    """In a ClientApp's train function: the model without this site, and the reply that tells its error."""
+
+    def __init__(self, message: Message, context: Context) -> None:
+        self.message, self.context = message, context
+        self.error: float | None = None
+        (self._received,) = message.content.array_records.values()
+
+    def model_without_me(self) -> ArrayRecord | None:
+        """What the others' model is; None where this site's last model is not in it, as in the first round."""
+        told, kept = self.message.content.get(RECORD), self.context.state.get(RECORD)
+        about = self.context.state.get(f"{RECORD}.round")
+        weight = told.get("weight") if isinstance(told, ConfigRecord) else None
+        if not isinstance(weight, float) or not isinstance(kept, ArrayRecord) or not isinstance(about, ConfigRecord):
+            return None
+        if weight >= 1 or about.get("round") != self._round - 1:
+            return None
+        whole, own = (to_params(record, is_statistic) for record in (self._received, kept))
+        return to_record(leave_out(whole, weight, own), self._received)
+
+    def reply(self, arrays: ArrayRecord, metrics: MetricRecord) -> Message:
+        """The train function's reply; keeps the model for the next round."""
+        self.context.state[RECORD] = arrays
+        self.context.state[f"{RECORD}.round"] = ConfigRecord({"round": self._round})
+        about: dict[str, Any] = {"site": str(self.context.node_config.get("site") or "")}
+        if self.error is not None:
+            about["error"] = float(self.error)
+        content = RecordDict({"arrays": arrays, "metrics": metrics, RECORD: ConfigRecord(about)})
+        return Message(content, reply_to=self.message)
+
+    @property
+    def _round(self) -> int:
+        told = self.message.content.get(RECORD)
+        return int(told["round"]) if isinstance(told, ConfigRecord) else 0
+
+
+def to_params(record: ArrayRecord, is_buffer: Callable[[str], bool]) -> Params:
+    """A model as fedce computes with it: one vector of what is averaged and of what is counted."""
+    arrays = {name: array.numpy() for name, array in record.items()}
+    by_kind: dict[Kind, list[str]] = {kind: [] for kind in KINDS}
+    for name, array in arrays.items():
+        floating = np.issubdtype(array.dtype, np.floating)
+        by_kind["counter" if not floating else "buffer" if is_buffer(name) else "trainable"].append(name)
+    names = [(name, kind) for kind in KINDS for name in by_kind[kind]]
+    layout = Layout(tuple(Entry(name, tuple(arrays[name].shape), kind) for name, kind in names))
+    parts = [np.asarray(arrays[name], np.float32).reshape(-1) for name, _ in names]
+    return Params(layout, np.concatenate(parts) if parts else np.empty(0, np.float32))
+
+
+def to_record(params: Params, like: ArrayRecord) -> ArrayRecord:
+    """Back to the names, order and types of another record."""
+    found = {entry.name: params.vector[where].reshape(entry.shape) for entry, where in params.layout.slices()}
+    return ArrayRecord({name: Array(found[name].astype(array.numpy().dtype)) for name, array in like.items()})
