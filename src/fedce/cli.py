@@ -520,6 +520,37 @@ def doctor(
 
 
 @main.group()
+def keys() -> None:
+    """A site's key: it says who a site is, signs what it sends, and never leaves its place."""
+
+
+@keys.command()
+@click.argument("path", metavar="FILE", type=click.Path(path_type=Path))
+@one_line_errors
+def new(path: Path) -> None:
+    """Make a private key that only its owner can read, and print the public key, which the coordinator needs."""
+    from fedce.identity import Identity
+
+    path = path.expanduser()
+    if path.exists():
+        raise ConfigError(f"{path} exists; 'fedce keys show {path}' prints its public key")
+    click.echo(Identity.at(path).public)
+
+
+@keys.command("show")
+@click.argument("path", metavar="FILE", type=click.Path(path_type=Path))
+@one_line_errors
+def show_key(path: Path) -> None:
+    """Print the public key of a private key."""
+    from fedce.identity import Identity
+
+    path = path.expanduser()
+    if not path.exists():
+        raise ConfigError(f"{path} does not exist; 'fedce keys new {path}' makes a key")
+    click.echo(Identity.at(path).public)
+
+
+@main.group()
 def data() -> None:
     """Prepare public data sets, and look at data before training."""
 

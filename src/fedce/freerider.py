@@ -13,7 +13,7 @@ from fedce.algorithms.base import Moments, Pull, Site, Trained
 from fedce.data import SiteData
 from fedce.learn import Learner
 from fedce.messages import Evaluation
-from fedce.params import Params
+from fedce.params import SKETCH, Params
 from fedce.site import Hospital, round_seed
 
 Rounds = Sequence[Mapping[str, Any]]
@@ -195,12 +195,17 @@ def _sends_the_last_model(mine: Mine, n_trainable: int) -> int | None:
 
 
 def _sends_noise(mine: Mine, n_trainable: int) -> int | None:
-    """Noise is at right angles to everything, to within 1 / sqrt(d); trained updates are not, round after round."""
+    """Noise is at right angles to everything: to the others' updates, and to its own of the round before.
+
+    An honest site may go at right angles to the others for some rounds, but goes on in its own direction.
+    """
     streak = 0
-    for entry, facts in mine:
-        if facts["similarity"] is None:
+    for (_, before), (entry, facts) in pairwise(mine):
+        last, now = _direction(before["sketch"]), _direction(facts["sketch"])
+        if facts["similarity"] is None or last is None or now is None:
             continue
-        streak = streak + 1 if abs(facts["similarity"]) < 3 / sqrt(n_trainable) else 0
+        is_noise = abs(facts["similarity"]) < 3 / sqrt(n_trainable) and abs(float(last @ now)) < 3 / sqrt(SKETCH)
+        streak = streak + 1 if is_noise else 0
         if streak == ROUNDS_TO_BE_SURE:
             return int(entry["round"])
     return None

@@ -3,19 +3,20 @@
 import os
 import random
 import secrets
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from time import monotonic, sleep
+from time import sleep
 
 import pytest
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedce[flower]'")
 
+from benchmarks.kills import Coordinator, check_credit
+
 from fedce.config import load
-from fedce.engines.flower.launch import QUIET, Federation, write_app
+from fedce.engines.flower.launch import QUIET, Federation
 from fedce.engines.launching import Programs
 from fedce.errors import EngineError
 from fedce.record import RunFolder
@@ -24,7 +25,7 @@ from support import events_of, rounds_of, write_site
 from tls import write_certificates, write_node_key
 
 SITES = ("east", "north", "south")
-SMALL = {"model.channels": [4, 8], "rounds": 3, "engine.name": "flower", "engine.members": dict.fromkeys(SITES, "")}
+SMALL = {"model.channels": [4, 8], "rounds": 3}
 LIMIT = 300.0
 """Seconds; a run that takes longer hangs."""
 
@@ -93,39 +94,9 @@ def test_the_watcher_sees_what_goes_outside():
         process.wait()
 
 
-class Coordinator:
-    """A federation on this machine, with somebody who starts again what was killed."""
-
-    def __init__(self, folder: Path, images: Path, changes: dict | None = None) -> None:
-        self.out, self.app = folder / "run", folder / "app"
-        config = load(None, {**SMALL, "data.source": str(images), **(changes or {})})
-        write_app(config, self.app, str(self.out), "test")
-        self.programs = Programs(folder / "logs", QUIET)
-        self.federation = Federation(self.programs, folder / "engine", SITES, str(images))
-
-    def wait(self, done=lambda self: self.finished) -> None:
-        end = monotonic() + LIMIT
-        while not done(self):
-            assert monotonic() < end, self.programs.tail("superlink")
-            sleep(0.1)
-
-    @property
-    def finished(self) -> bool:
-        return (self.out / "results.json").exists()
-
-    @property
-    def n_rounds(self) -> int:
-        return len(RunFolder(self.out).rounds())
-
-    def kill(self, name: str) -> None:
-        process = self.programs.running.pop(name)
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-
 @pytest.fixture
 def coordinator(tmp_path: Path, images: Path) -> Iterator[Coordinator]:
-    made = Coordinator(tmp_path, images)
+    made = Coordinator(tmp_path, {**SMALL, "data.source": str(images)})
     with made.programs:
         yield made
 
@@ -148,12 +119,12 @@ def test_a_killed_site_and_a_killed_coordinator_change_nothing(coordinator: Coor
     kinds = [entry["kind"] for entry in RunFolder(made.out).ledger()]
     assert "resume" in kinds
     assert kinds.count("round") == 3
-    RunFolder(made.out).check_chain()
+    check_credit(RunFolder(made.out))
 
 
 def test_with_certificates_and_keys_nobody_else_comes_in(tmp_path: Path, images: Path, local: Path):
     """As in docs/flower.md: TLS, registered keys; then a stranger, a wrong certificate, and a thief of a name."""
-    made = Coordinator(tmp_path, images)
+    made = Coordinator(tmp_path, {**SMALL, "data.source": str(images)})
     federation = made.federation
     keys = tmp_path / "keys"
     write_certificates(keys)

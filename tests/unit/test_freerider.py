@@ -70,7 +70,13 @@ def test_each_alarm_comes_in_the_round_that_proves_it():
     assert kinds(ledger(*turning(3), *turning(1, flags=["zero update"]))) == {"zero": 3, "replay": 3}
     assert kinds(ledger(*turning(4), facts((np.cos(0.3), np.sin(0.3))))) == {"replay": 4}
     assert kinds(ledger(*turning(3), facts((-1.0, 0.0)))) == {"echo": 3}
-    assert kinds(ledger(*turning(2), *turning(9, similarity=0.001)[2:])) == {"noise": 4}
+    # At right angles to the others, and to its own of the round before.
+    angles = [facts((np.cos(k * 1.6), np.sin(k * 1.6)), similarity=0.001) for k in range(6)]
+    assert kinds(ledger(facts((-1.0, 1.0)), *angles)) == {"noise": 4}
+
+
+def test_going_on_in_ones_own_direction_is_no_noise():
+    assert kinds(ledger(*turning(9, similarity=0.001))) == {}
 
 
 def train(kind, rounds=3):

@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import fedce
+import fedce as package
 from fedce import experiment
 from fedce.config import load
 from fedce.engines import remote
 from fedce.engines.remote import Event, RemoteEngine, Rules
+from fedce.errors import ConfigError
 from fedce.experiment import coordinate, execute, versions
 from fedce.identity import Identity, is_signed
 from fedce.messages import Task
@@ -200,7 +201,7 @@ def test_an_absent_site_costs_nobody_anything(tmp_path: Path, config, hospitals)
 def test_a_slow_site_is_not_waited_for(tmp_path: Path, config, hospitals):
     clock = Clock()
     post, notes = post_of(hospitals), []
-    rules = Rules("00", config.engine.members, 2, 10, 5.0, fedce.__version__)
+    rules = Rules("00", config.engine.members, 2, 10, 5.0, package.__version__)
     engine = RemoteEngine(post, rules, notes.append, clock=clock, pause=clock.pause)
     plan = experiment.Plan(experiment.resolve(config), engine.gather())
     engine.bind(plan.layout, plan.n_channels)
@@ -396,10 +397,21 @@ def test_a_key_is_private_and_signs(tmp_path: Path):
     assert not is_signed("text", "no base64!", one.public)
 
 
+def test_keys_by_the_command_line(tmp_path: Path, fedce):
+    made = fedce("keys", "new", tmp_path / "key.pem")
+    assert made.exit_code == 0
+    assert made.stdout.strip() == Identity.at(tmp_path / "key.pem").public
+    assert fedce("keys", "show", tmp_path / "key.pem").stdout == made.stdout
+    again = fedce("keys", "new", tmp_path / "key.pem")
+    assert again.exit_code == 2
+    assert "exists" in again.stderr
+    assert fedce("keys", "show", tmp_path / "none.pem").exit_code == 2
+
+
 def test_a_key_that_others_can_read_is_not_used(tmp_path: Path):
     Identity.at(tmp_path / "key.pem")
     (tmp_path / "key.pem").chmod(0o644)
-    with pytest.raises(fedce.errors.ConfigError, match="chmod 600"):
+    with pytest.raises(ConfigError, match="chmod 600"):
         Identity.at(tmp_path / "key.pem")
 
 

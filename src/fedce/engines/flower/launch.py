@@ -114,6 +114,7 @@ class Federation:
     def __init__(self, programs: Programs, folder: Path, sites: Sequence[str], data: str) -> None:
         self.programs, self.folder, self.data = programs, folder, data
         self.port, *ports = free_ports(1 + len(sites))
+        self.port_for_nodes = self.port
         self.port_by_site = dict(zip(sites, ports, strict=True))
         self.home = folder / "flwr"
         self.programs.environment["FLWR_HOME"] = str(self.home)
@@ -143,7 +144,12 @@ class Federation:
         self.programs.start(
             f"supernode-{site}",
             [
-                *(program("flower-supernode"), "--superlink", f"127.0.0.1:{self.port}", *self.node_security[site]),
+                *(
+                    program("flower-supernode"),
+                    "--superlink",
+                    f"127.0.0.1:{self.port_for_nodes}",
+                    *self.node_security[site],
+                ),
                 *("--port", str(self.port_by_site[site]), "--node-config", node_config),
             ],
         )
