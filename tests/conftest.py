@@ -4,6 +4,7 @@ import json
 import locale
 import os
 import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from click.testing import CliRunner
 
 from fedce.cli import main
 
+# Keys that tests make must not be the user's own; processes that tests start inherit this.
+os.environ["FEDCE_KEY"] = str(Path(tempfile.mkdtemp(prefix="fedce-key-")) / "key.pem")
 LOCALE = locale.setlocale(locale.LC_ALL)
 
 

@@ -520,6 +520,52 @@ def doctor(
 
 
 @main.group()
+def ledger() -> None:
+    """A run's record: what happened, and whether anybody changed it."""
+
+
+@ledger.command()
+@click.argument("run_folder", metavar="RUN", type=click.Path(path_type=Path))
+@click.option("--coordinator", metavar="KEY", help="The coordinator's public key, if you know it from elsewhere.")
+@click.option("--head", metavar="HASH", help="A line's hash that you noted down before; it must still be there.")
+@click.option("--json", "as_json", is_flag=True, help="Print the verdict as JSON, and nothing else.")
+@one_line_errors
+def verify(run_folder: Path, coordinator: str | None, head: str | None, as_json: bool) -> None:
+    """Check the chain, all signatures, and every share from the recorded terms; exit code 1 if something is wrong."""
+    from fedce.ledger import verify as verified
+    from fedce.record import RunFolder
+
+    verdict = verified(RunFolder.open(run_folder), coordinator, head)
+    if as_json:
+        click.echo(json.dumps({"sound": verdict.sound, **asdict(verdict)}, indent=2))
+    else:
+        for fact in verdict.facts:
+            click.echo(f"checked: {fact}")
+        for problem in verdict.problems:
+            click.echo(f"WRONG: {problem}")
+        click.echo(
+            "the ledger is sound" if verdict.sound else f"the ledger is not sound: {len(verdict.problems)} found"
+        )
+    if not verdict.sound:
+        sys.exit(1)
+
+
+@ledger.command()
+@click.argument("run_folder", metavar="RUN", type=click.Path(path_type=Path))
+@one_line_errors
+def show(run_folder: Path) -> None:
+    """Print the ledger, a line for each entry."""
+    from datetime import UTC, datetime
+
+    from fedce.ledger import summary_of
+    from fedce.record import RunFolder
+
+    for number, entry in enumerate(RunFolder.open(run_folder).ledger(), 1):
+        when = datetime.fromtimestamp(entry["time"], UTC).strftime("%Y-%m-%d %H:%M:%S")
+        click.echo(f"{number:4} {when} {entry['kind']:6} {summary_of(entry)}")
+
+
+@main.group()
 def keys() -> None:
     """A site's key: it says who a site is, signs what it sends, and never leaves its place."""
 

@@ -25,6 +25,7 @@ from fedce.errors import ConfigError, RunError, nearest
 from fedce.fairness import fairness
 from fedce.federation import Round
 from fedce.files import write_json, write_tensors
+from fedce.identity import coordinator
 from fedce.learn import Learner
 from fedce.messages import Member, Reply
 from fedce.params import Layout, Params, to_named
@@ -253,8 +254,9 @@ def execute(
     state = participants.initial_state()
     run_folder = RunFolder.create(out, resolved, replace=replace)
     with run_folder.lock():
+        about = {**_about(participants), **_signing(run_folder, observer)}
         write_json(run_folder.splits_file, _splits(participants.sites))
-        run_folder.append({"kind": "start", "time": time(), "command": command, **_about(participants)})
+        run_folder.append({"kind": "start", "time": time(), "command": command, **about})
         with LocalEngine(participants, run_folder.memory_folder, config.engine.workers) as engine:
             return _finish(run_folder, participants, state, engine, observer, command, report)
 
@@ -288,7 +290,7 @@ def _resume(
         config = load_config(run_folder.config_file, {"engine.workers": workers})
     participants = Participants(config, sites or load_sites(config.data, notify=observer.notice))
     run_folder.mend_ledger()
-    about = _about(participants)
+    about = {**_about(participants), **_signing(run_folder, observer)}
     start = next((entry for entry in run_folder.ledger() if entry["kind"] == "start"), None)
     if start is None:
         write_json(run_folder.splits_file, _splits(participants.sites))
@@ -299,6 +301,17 @@ def _resume(
     run_folder.append({"kind": kind, "time": time(), "command": command, "round": state.round_no, **about})
     with LocalEngine(participants, run_folder.memory_folder, config.engine.workers) as engine:
         return _finish(run_folder, participants, state, engine, observer, command, report)
+
+
+def _signing(run_folder: RunFolder, observer: Observer) -> dict[str, str]:
+    """Have the ledger's lines signed, and tell by whom; where no key can be kept, nothing is signed."""
+    try:
+        identity = coordinator()
+    except RunError as error:
+        observer.notice(f"the ledger is not signed: {error}; set FEDCE_KEY to a file that can be written")
+        return {}
+    run_folder.sign = identity.sign
+    return {"coordinator": identity.public}
 
 
 def _where_it_was(run_folder: RunFolder, plan: Plan) -> State:
@@ -324,7 +337,7 @@ def coordinate(
         run_folder = RunFolder.create(out, resolved)
     with run_folder.lock():
         run_folder.mend_ledger()
-        record = _RemoteRecord(run_folder)
+        record = _RemoteRecord(run_folder, _signing(run_folder, observer))
         engine = RemoteEngine(courier, record.rules(resolved), record.note, record.known, observer.notice)
         plan = record.plan = Plan(resolved, engine.gather())
         engine.bind(plan.layout, plan.n_channels)
@@ -335,8 +348,8 @@ def coordinate(
 class _RemoteRecord:
     """The ledger of a run whose sites come and go."""
 
-    def __init__(self, run_folder: RunFolder) -> None:
-        self.run_folder = run_folder
+    def __init__(self, run_folder: RunFolder, coordinator: Mapping[str, str]) -> None:
+        self.run_folder, self.coordinator = run_folder, coordinator
         ledger = run_folder.ledger()
         self.begun = next((entry for entry in ledger if entry["kind"] == "start"), None)
         self.run: str = self.begun["run"] if self.begun else secrets.token_hex(8)
@@ -356,7 +369,7 @@ class _RemoteRecord:
 
     def start(self, command: str) -> None:
         assert self.plan is not None
-        about = {"run": self.run, **_about(self.plan)}
+        about = {"run": self.run, **_about(self.plan), **self.coordinator}
         if self.begun is not None:
             self.run_folder.check_chain()
             _check_config(self.run_folder, self.begun, about)
@@ -478,6 +491,7 @@ def _ledger_entry(done: Round) -> dict[str, Any]:
             "err_replicates": [round(error, 5) for error in reply.error_replicates],
             "flags": list(done.flags.get(site, ())),
             "seconds": round(reply.seconds, 3),
+            **({"signed": dict(reply.signed)} if reply.signed else {}),
         }
         for site, reply in done.replies.items()
     }

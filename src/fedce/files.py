@@ -41,11 +41,21 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """A new file that only its owner may read, from its first instant on."""
-    with writing(path) as aside:
-        descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
+    """A file that only its owner may read, from its first instant on; one that is there already stays as it is."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(content)
+        _sync(aside)
+        with suppress(FileExistsError):  # Another process was first.
+            os.link(aside, path)
+        _sync(path.parent)
+    except OSError as error:
+        raise RunError(f"can't write {path}: {error.strerror or error}") from None
+    finally:
+        with suppress(OSError):
+            aside.unlink(missing_ok=True)
 
 
 def write_json(path: Path, value: Any) -> None:

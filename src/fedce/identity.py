@@ -43,6 +43,14 @@ class Identity:
         return b64encode(self._key.sign(text.encode())).decode()
 
 
+def coordinator() -> Identity:
+    """Whoever runs a federation on this machine: the key in $FEDCE_KEY, or in the user's settings."""
+    if stated := os.environ.get("FEDCE_KEY"):
+        return Identity.at(Path(stated).expanduser())
+    settings = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
+    return Identity.at(Path(settings).expanduser() / "fedce" / "key.pem")
+
+
 def is_signed(text: str, signature: str, public: str) -> bool:
     """Whether the owner of that public key signed this text."""
     try:

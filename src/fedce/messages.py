@@ -92,3 +92,5 @@ class Reply:
     """Validation scores of the models in a task "score"."""
     evaluation: Evaluation | None = None
     seconds: float = 0.0
+    signed: Mapping[str, str] | None = None
+    """The answer as the site signed it (content, signature), where it came over a network; kept in the ledger."""

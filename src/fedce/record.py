@@ -14,7 +14,7 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
@@ -41,6 +41,8 @@ class RunFolder:
         self.lock_file = path / ".lock"
         self.state_file = path / "checkpoint" / "state.safetensors"
         self.memory_folder = path / "checkpoint" / "sites"
+        self.sign: Callable[[str], str] | None = None
+        """Whoever writes the ledger signs its lines; set by the coordinator."""
         self._last_line: str | None = None
 
     def site_model_file(self, site: str) -> Path:
@@ -119,7 +121,7 @@ class RunFolder:
     def ledger(self) -> list[dict[str, Any]]:
         """All whole lines; a last line cut off by a kill is not one."""
         entries: list[dict[str, Any]] = []
-        for number, line in enumerate(self._whole_lines(), 1):
+        for number, line in enumerate(self.lines(), 1):
             try:
                 entries.append(json.loads(line))
             except ValueError:
@@ -129,7 +131,7 @@ class RunFolder:
     def check_chain(self) -> None:
         """Every line must hold the hash of the line before."""
         previous = NO_LINE
-        for number, (line, entry) in enumerate(zip(self._whole_lines(), self.ledger(), strict=True), 1):
+        for number, (line, entry) in enumerate(zip(self.lines(), self.ledger(), strict=True), 1):
             if entry.get("previous") != previous:
                 raise RunError(
                     f"{self.ledger_file}, line {number}, does not follow from line {number - 1}: the ledger was changed"
@@ -152,18 +154,22 @@ class RunFolder:
     def append(self, entry: Mapping[str, Any]) -> None:
         """Add a line to the ledger, chained to the one before."""
         if self._last_line is None:
-            self._last_line = (self._whole_lines() or [""])[-1]
+            self._last_line = (self.lines() or [""])[-1]
         previous = sha256(self._last_line.encode()).hexdigest() if self._last_line else NO_LINE
-        self._last_line = json.dumps({**entry, "previous": previous}, allow_nan=False)
+        value = {**entry, "previous": previous}
+        if self.sign is not None:
+            value["signature"] = self.sign(signed_text(value))
+        self._last_line = json.dumps(value, allow_nan=False)
         append_line(self.ledger_file, self._last_line)
 
     def mend_ledger(self) -> None:
         """Cut off a last line that a kill left incomplete."""
-        whole = "".join(line + "\n" for line in self._whole_lines()).encode()
+        whole = "".join(line + "\n" for line in self.lines()).encode()
         if self.ledger_file.exists() and self.ledger_file.stat().st_size != len(whole):
             os.truncate(self.ledger_file, len(whole))
 
-    def _whole_lines(self) -> list[str]:
+    def lines(self) -> list[str]:
+        """The ledger's whole lines as they are on disk; a last one cut off by a kill is not one."""
         if not self.ledger_file.exists():
             return []
         *whole, _cut_off = self.ledger_file.read_text("utf-8", errors="replace").split("\n")
@@ -174,6 +180,11 @@ def fingerprints_of(ledger: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """What data each site had when the run was started."""
     started: Mapping[str, Any] = next((entry["sites"] for entry in ledger if entry["kind"] == "start"), {})
     return {site: facts["fingerprint"] for site, facts in started.items()}
+
+
+def signed_text(entry: Mapping[str, Any]) -> str:
+    """What a line's signature is made of: the line without it. JSON gives every number back as it was."""
+    return json.dumps({key: value for key, value in entry.items() if key != "signature"}, allow_nan=False)
 
 
 def flags_by_site(rounds: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:

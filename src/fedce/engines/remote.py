@@ -244,7 +244,7 @@ class RemoteEngine:
         expected = (self.rules.run, site, task.round_no, task.action)
         if (form.run, form.site, form.round_no, form.action) != expected:
             raise ReplyError(f"it answered for {form.site}, round {form.round_no + 1}, {form.action}")
-        return reply_from(form, answer.arrays, self._layout)
+        return replace(reply_from(form, answer.arrays, self._layout), signed=signed.model_dump())
 
     def _seat(self, parcel: _Open, answer: Parcel | str) -> None:
         """A newcomer says who it is."""

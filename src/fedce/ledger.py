@@ -1,0 +1,233 @@
+"""Checking a run's ledger as a member would: the chain, the signatures, and every share from the recorded terms."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+from fedce import algorithms
+from fedce.algorithms import FedAvg, FedCE, Uniform
+from fedce.algorithms.base import Account, Terms, normalise
+from fedce.errors import ReplyError
+from fedce.identity import is_signed
+from fedce.record import NO_LINE, RunFolder, signed_text
+from fedce.wire import ReplyForm
+
+Entry = Mapping[str, Any]
+Numbered = Sequence[tuple[int, Entry]]
+"""Entries with the numbers of their lines."""
+REPORTED = {"n_train": "n_train", "score": "score", "loss": "loss", "err": "error_without"}
+"""What the ledger says of a site, and where the site said it."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What was found."""
+
+    problems: tuple[str, ...]
+    facts: tuple[str, ...]
+    """What was checked, in plain words."""
+
+    @property
+    def sound(self) -> bool:
+        return not self.problems
+
+
+def verify(run: RunFolder, coordinator: str | None = None, head: str | None = None) -> Verdict:
+    """Check everything that can be checked; `coordinator` and `head` are what a member knows from elsewhere."""
+    entries: list[tuple[int, Entry]] = []
+    problems: list[str] = []
+    for number, line in enumerate(run.lines(), 1):
+        try:
+            value = json.loads(line)
+        except ValueError:
+            problems.append(f"line {number} is not JSON")
+            continue
+        if isinstance(value, dict) and "kind" in value:
+            entries.append((number, value))
+        else:
+            problems.append(f"line {number} is no entry of a ledger")
+    if not entries:
+        return Verdict((*problems, f"{run.ledger_file} is empty or missing"), ())
+    problems += _chain(run.lines(), entries)
+    problems += _order(entries)
+    signatures = _Signatures(entries, coordinator)
+    problems += signatures.problems
+    replayed = _Replay(run, entries)
+    problems += replayed.problems
+    problems += _end(run, entries)
+    last = sha256(run.lines()[-1].encode()).hexdigest()
+    if head is not None and head not in {sha256(line.encode()).hexdigest() for line in run.lines()}:
+        problems.append(f"no line has the hash {head}: what was there when it was noted down is gone or changed")
+    facts = [f"{len(entries)} lines, chained; the last has the hash {last}", *signatures.facts, *replayed.facts]
+    return Verdict(tuple(problems), tuple(facts))
+
+
+def _chain(lines: Sequence[str], entries: Numbered) -> Iterator[str]:
+    """Every line holds the hash of the one before; where not, what must have happened."""
+    number_by_hash = {sha256(line.encode()).hexdigest(): number for number, line in enumerate(lines, 1)}
+    number_by_hash[NO_LINE] = 0
+    first: dict[str, int] = {}
+    for number, entry in entries:
+        if (before := first.setdefault(lines[number - 1], number)) != number:
+            yield f"line {number} repeats line {before}"
+            continue
+        follows = number_by_hash.get(entry.get("previous", ""))
+        if follows == number - 1:
+            continue
+        if follows is None:
+            yield f"line {number} does not follow from line {number - 1}: that was changed, or lines between are gone"
+        else:
+            yield f"line {number} follows from line {follows}, not from line {number - 1}: lines were moved or put in"
+
+
+def _order(entries: Numbered) -> Iterator[str]:
+    """A start, then every round once and in order, then perhaps an end."""
+    if entries[0][1]["kind"] != "start":
+        yield f"line {entries[0][0]} should be the start, and is {entries[0][1]['kind']!r}"
+    expected = 0
+    for number, entry in entries:
+        if entry["kind"] != "round":
+            continue
+        if entry.get("round") != expected:
+            yield f"line {number} is round {int(entry.get('round', -1)) + 1} where round {expected + 1} should be"
+        expected = int(entry.get("round", expected)) + 1
+    ends = [number for number, entry in entries if entry["kind"] == "end"]
+    if ends and ends[0] != entries[-1][0]:
+        yield f"line {ends[0]} is the end, and lines follow it"
+
+
+class _Signatures:
+    """The coordinator's on every line, and the sites' on what they said."""
+
+    def __init__(self, entries: Numbered, expected: str | None) -> None:
+        self.problems: list[str] = []
+        self.facts: list[str] = []
+        self.n_signed = self.n_lines_signed = 0
+        start = entries[0][1]
+        key = str(start.get("coordinator", ""))
+        if expected is not None and key != expected:
+            self.problems.append(f"the coordinator's key is {key or 'missing'}, not {expected}")
+        keys = {entry["site"]: entry["key"] for _, entry in entries if entry["kind"] == "join"}
+        for number, entry in entries:
+            self._line(number, entry, expected or key)
+            for site, facts in entry.get("sites", {}).items() if entry["kind"] == "round" else ():
+                self._site(number, site, facts, keys.get(site), str(start.get("run", "")), entry["round"])
+        if key:
+            self.facts.append(f"{self.n_lines_signed} lines signed by the coordinator {key}")
+        else:
+            self.facts.append("not signed by a coordinator")
+        if keys:
+            self.facts.append(f"{self.n_signed} answers signed by {len(keys)} sites")
+        else:
+            self.facts.append("all sites were processes of the coordinator, so there are no signatures of their own")
+
+    def _line(self, number: int, entry: Entry, key: str) -> None:
+        if not key:
+            return
+        if entry.get("coordinator", key) != key:
+            self.problems.append(f"line {number}: the run was continued by another coordinator, {entry['coordinator']}")
+        elif not is_signed(signed_text(entry), str(entry.get("signature", "")), key):
+            self.problems.append(f"line {number} is not signed by the coordinator")
+        else:
+            self.n_lines_signed += 1
+
+    def _site(self, number: int, site: str, facts: Entry, key: str | None, run: str, round_no: int) -> None:
+        where = f"line {number}, {site}"
+        signed = facts.get("signed")
+        if key is None and signed is None:
+            return
+        if key is None or not isinstance(signed, dict):
+            self.problems.append(f"{where}: its answer is not signed" if key else f"{where} never joined")
+            return
+        content = str(signed.get("content", ""))
+        if not is_signed(content, str(signed.get("signature", "")), key):
+            self.problems.append(f"{where}: the signature is not by the key that it joined with")
+            return
+        try:
+            form = ReplyForm.read(content)
+        except ReplyError as error:
+            self.problems.append(f"{where}: {error}")
+            return
+        if (form.run, form.site, form.round_no) != (run, site, round_no):
+            self.problems.append(
+                f"{where}: it signed an answer of {form.site}, round {form.round_no + 1}, another time"
+            )
+        for name, said in REPORTED.items():
+            if facts.get(name) != getattr(form, said):
+                self.problems.append(f"{where}: {name} is {facts.get(name)}, and it signed {getattr(form, said)}")
+        self.n_signed += 1
+
+
+class _Replay:
+    """All weights and shares once more, from what was recorded of each round."""
+
+    def __init__(self, run: RunFolder, entries: Numbered) -> None:
+        self.problems: list[str] = []
+        self.facts: list[str] = []
+        rounds = [(number, entry) for number, entry in entries if entry["kind"] == "round"]
+        algorithm = algorithms.make(run.config.algorithm.name, run.config.algorithm.options)
+        if not isinstance(algorithm, FedCE | FedAvg | Uniform):
+            self.facts.append(f"the shares of {run.config.algorithm.name} don't follow from the ledger alone")
+            return
+        accounts: Mapping[str, Account] = {}
+        for number, entry in rounds:
+            sites = entry["sites"]
+            if isinstance(algorithm, FedCE):
+                accounts, rho, shares = self._fedce(algorithm, accounts, sites)
+            else:
+                one_each = isinstance(algorithm, Uniform)
+                rho = normalise({site: 1.0 if one_each else float(facts["n_train"]) for site, facts in sites.items()})
+                shares = {}
+            self._compare(number, sites, "weight", rho)
+            self._compare(number, sites, "share", shares)
+        self.facts.append(f"weights and shares of {len(rounds)} rounds worked out again")
+
+    def _fedce(
+        self, algorithm: FedCE, accounts: Mapping[str, Account], sites: Mapping[str, Entry]
+    ) -> tuple[Mapping[str, Account], Mapping[str, float], Mapping[str, float]]:
+        n_train = {site: int(facts["n_train"]) for site, facts in sites.items()}
+        before = algorithm.weights(accounts, n_train)
+        accounts = algorithm.earn(accounts, {site: Terms(facts["cos"], facts["err"]) for site, facts in sites.items()})
+        rho = algorithm.weights(accounts, n_train) if algorithm.estimate == "server" else before
+        return accounts, rho, algorithm.weights(accounts, dict.fromkeys(accounts, 0)) if accounts else rho
+
+    def _compare(self, number: int, sites: Mapping[str, Entry], name: str, found: Mapping[str, float]) -> None:
+        for site, facts in sites.items():
+            if site in found and abs(facts[name] - found[site]) > 1e-12:
+                self.problems.append(
+                    f"line {number}, {site}: its {name} is {facts[name]:.6f}, and {found[site]:.6f} by the terms"
+                )
+
+
+def _end(run: RunFolder, entries: Numbered) -> Iterator[str]:
+    """What was published is what the ledger ends with."""
+    end = next((entry for _, entry in entries if entry["kind"] == "end"), None)
+    if not run.results_file.exists():
+        return
+    results = run.results
+    if end is None:
+        yield "the run has results, and the ledger no end: its last lines are gone"
+        return
+    if results["model_sha256"] != end["model"]:
+        yield "the model in results.json is not the one that the ledger ends with"
+    for site, share in end["shares"].items():
+        if results["contributions"].get(site) != share:
+            yield f"results.json gives {site} {results['contributions'].get(site)}, the ledger ends with {share}"
+
+
+def summary_of(entry: Entry) -> str:
+    """One line for people."""
+    kind = entry["kind"]
+    if kind in ("start", "resume"):
+        return f"{len(entry['sites'])} sites; {entry.get('command') or 'no command'}"
+    if kind == "join":
+        return f"{entry['site']} with {entry['member']['n_train']} training images, key {entry['key']}"
+    if kind == "event":
+        return f"{entry['site']} {entry['what']}"
+    if kind == "end":
+        return "shares " + ", ".join(f"{site} {100 * share:.1f} %" for site, share in entry["shares"].items())
+    shares = ", ".join(f"{site} {100 * facts['share']:.1f} %" for site, facts in entry["sites"].items())
+    rejected = "".join(f"; {site} rejected: {reason}" for site, reason in entry["rejected"].items())
+    return f"round {entry['round'] + 1}, Dice {entry['mean_score']:.3f}, shares {shares}{rejected}"

@@ -1,0 +1,191 @@
+"""A ledger that members can check: whatever is changed is found, and named by its line."""
+
+import json
+import shutil
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fedce.config import load
+from fedce.experiment import coordinate, resolve, versions
+from fedce.identity import Identity
+from fedce.ledger import verify
+from fedce.record import RunFolder, signed_text
+from fedce.resident import Resident, at_hospital
+
+SITES = ("site1", "site2", "site3")
+
+
+@pytest.fixture(scope="module")
+def signed_run(tmp_path_factory) -> Path:
+    """A finished run whose sites signed what they said."""
+    folder = tmp_path_factory.mktemp("signed")
+    changes = {"data.scale": "tiny", "data.sites": list(SITES), "model.channels": [4, 8], "rounds": 4}
+    config = load(None, {**changes, "engine.name": "flower", "engine.members": dict.fromkeys(SITES, "")})
+    sites = {
+        name: Resident(at_hospital(resolve(config), name, "fundus6"), name, folder / name, versions()) for name in SITES
+    }
+    coordinate(config, folder / "run", _Direct(sites))
+    return folder / "run"
+
+
+class _Direct:
+    """A courier to residents in this process."""
+
+    def __init__(self, sites):
+        self.sites, self.waiting, self.n = sites, [], 0
+
+    def nodes(self):
+        return list(self.sites)
+
+    def send(self, node, parcel, round_no):
+        self.n += 1
+        self.waiting.append((str(self.n), self.sites[node].answer(parcel)))
+        return str(self.n)
+
+    def collect(self):
+        came, self.waiting = self.waiting, []
+        return came
+
+
+@pytest.fixture(params=["local", "signed"])
+def run(request, tmp_path: Path, tiny_run: Path, signed_run: Path) -> RunFolder:
+    source = tiny_run if request.param == "local" else signed_run
+    shutil.copytree(source, tmp_path / "run")
+    return RunFolder(tmp_path / "run")
+
+
+def rewrite(run: RunFolder, lines: list[str]) -> None:
+    run.ledger_file.write_text("".join(line + "\n" for line in lines))
+
+
+def chained(entries: list[dict], identity: Identity | None = None) -> list[str]:
+    """A ledger made anew, as somebody would who knows how the chain works."""
+    lines, previous = [], "0" * 64
+    for entry in entries:
+        value = {key: part for key, part in entry.items() if key not in ("previous", "signature")}
+        value["previous"] = previous
+        value["signature"] = identity.sign(signed_text(value)) if identity else entry.get("signature", "")
+        lines.append(json.dumps(value))
+        previous = sha256(lines[-1].encode()).hexdigest()
+    return lines
+
+
+def test_a_ledger_as_it_was_written_is_sound(run: RunFolder):
+    verdict = verify(run)
+    assert verdict.problems == ()
+    assert any("worked out again" in fact for fact in verdict.facts)
+
+
+def test_the_sites_signatures_are_there(signed_run: Path):
+    assert "12 answers signed by 3 sites" in verify(RunFolder(signed_run)).facts
+
+
+def test_a_dropped_a_doubled_and_a_moved_line_are_named(run: RunFolder):
+    lines = run.lines()
+    first = next(i for i, entry in enumerate(run.ledger()) if entry["kind"] == "round")
+    rewrite(run, [*lines[: first + 1], *lines[first + 2 :]])
+    problems = verify(run).problems
+    assert any(f"line {first + 2} does not follow from line {first + 1}" in problem for problem in problems)
+    assert any("is round 3 where round 2 should be" in problem for problem in problems)
+    rewrite(run, [*lines[: first + 1], lines[first], *lines[first + 1 :]])
+    assert f"line {first + 2} repeats line {first + 1}" in verify(run).problems
+    rewrite(run, [*lines[:first], lines[first + 1], lines[first], *lines[first + 2 :]])
+    assert any("lines were moved or put in" in problem for problem in verify(run).problems)
+    rewrite(run, lines[:-1])
+    assert "the run has results, and the ledger no end: its last lines are gone" in verify(run).problems
+
+
+def test_a_forger_who_makes_the_chain_anew_lacks_the_key(run: RunFolder, tmp_path: Path):
+    entries = run.ledger()
+    entry = next(entry for entry in entries if entry["kind"] == "round")
+    next(iter(entry["sites"].values()))["share"] += 0.1
+    rewrite(run, chained(entries))
+    problems = verify(run).problems
+    assert any("is not signed by the coordinator" in problem for problem in problems)
+    # With a key of the forger's own the signatures are right, but not by whom members know.
+    forger = Identity.at(tmp_path / "forger.pem")
+    known = entries[0]["coordinator"]
+    for entry in entries:
+        if "coordinator" in entry:
+            entry["coordinator"] = forger.public
+    rewrite(run, chained(entries, forger))
+    assert any("the coordinator's key is" in problem for problem in verify(run, coordinator=known).problems)
+
+
+def test_a_coordinator_who_changes_shares_is_found_by_the_terms(run: RunFolder):
+    """The coordinator has its key, so chain and signatures are right; the arithmetic is not."""
+    import os
+
+    entries = run.ledger()
+    number, entry = next((i, entry) for i, entry in enumerate(entries, 1) if entry["kind"] == "round")
+    site = next(iter(entry["sites"]))
+    entry["sites"][site]["share"] += 0.1
+    rewrite(run, chained(entries, Identity.at(Path(os.environ["FEDCE_KEY"]))))
+    problems = verify(run).problems
+    assert len(problems) == 1
+    assert problems[0].startswith(f"line {number}, {site}: its share is")
+
+
+def test_a_coordinator_who_changes_what_a_site_said_is_found_by_its_signature(signed_run: Path, tmp_path: Path):
+    import os
+
+    shutil.copytree(signed_run, tmp_path / "run")
+    run = RunFolder(tmp_path / "run")
+    entries = run.ledger()
+    entry = [entry for entry in entries if entry["kind"] == "round"][2]
+    entry["sites"]["site2"]["err"] *= 0.5
+    key = Identity.at(Path(os.environ["FEDCE_KEY"]))
+    rewrite(run, chained(entries, key))
+    assert any("site2: err is" in problem and "and it signed" in problem for problem in verify(run).problems)
+    entry["sites"]["site2"]["signed"] = entry["sites"]["site1"]["signed"]
+    rewrite(run, chained(entries, key))
+    assert any("site2: the signature is not by the key" in problem for problem in verify(run).problems)
+
+
+def test_a_hash_that_a_member_noted_down_must_still_be_there(run: RunFolder):
+    noted = sha256(run.lines()[2].encode()).hexdigest()
+    assert verify(run, head=noted).sound
+    assert not verify(run, head="0" * 64).sound
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_any_changed_byte_is_found(signed_run: Path, tmp_path_factory, data):
+    folder = tmp_path_factory.mktemp("byte") / "run"
+    folder.mkdir()
+    for name in ("config.toml", "results.json"):
+        shutil.copy(signed_run / name, folder / name)
+    content = bytearray((signed_run / "ledger.jsonl").read_bytes())
+    place = data.draw(st.integers(0, len(content) - 2))
+    new = data.draw(st.integers(0, 255).filter(lambda value: value != content[place]))
+    content[place] = new
+    (folder / "ledger.jsonl").write_bytes(bytes(content))
+    verdict = verify(RunFolder(folder))
+    assert not verdict.sound
+
+
+def test_results_that_were_changed_are_found(run: RunFolder):
+    results = run.results
+    site = next(iter(results["contributions"]))
+    results["contributions"][site] += 0.01
+    run.write_results(results)
+    assert any(f"results.json gives {site}" in problem for problem in verify(run).problems)
+
+
+def test_by_the_command_line(run: RunFolder, fedce):
+    good = fedce("ledger", "verify", run.path)
+    assert good.exit_code == 0
+    assert good.stdout.splitlines()[-1] == "the ledger is sound"
+    shown = fedce("ledger", "show", run.path)
+    assert shown.stdout.count("round ") >= 4
+    lines = run.lines()
+    rewrite(run, [*lines[:2], *lines[3:]])
+    bad = fedce("ledger", "verify", run.path)
+    assert bad.exit_code == 1
+    assert "WRONG: line 3 does not follow from line 2" in bad.stdout
+    assert not json.loads(fedce("ledger", "verify", run.path, "--json").stdout)["sound"]
+    assert fedce("ledger", "verify", run.path.parent / "nothing").exit_code == 2
