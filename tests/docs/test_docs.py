@@ -11,7 +11,8 @@ import pytest
 
 import fedce
 from fedce.cli import main
-from fedce.messages import Reply
+from fedce.messages import Member, Reply
+from fedce.wire import MemberForm, ReplyForm
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
@@ -66,7 +67,14 @@ def test_the_configuration_page_is_up_to_date():
 def test_every_field_of_a_reply_has_a_row_in_the_privacy_table():
     rows = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \|", (ROOT / "docs" / "privacy.md").read_text("utf-8"), re.M)
     listed = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
-    assert listed == {field.name for field in fields(Reply)}
+    assert listed == {field.name for kind in (Reply, Member) for field in fields(kind)}
+
+
+def test_nothing_else_goes_over_a_network():
+    """The forms of what a site sends, beside what the privacy page lists; the rest says which task is answered."""
+    sent = MemberForm.model_fields.keys() | ReplyForm.model_fields.keys()
+    listed = {field.name for kind in (Reply, Member) for field in fields(kind)}
+    assert sent - listed == {"kind", "run", "nonce", "action", "model", "key", "versions"}
 
 
 def test_the_tests_named_for_each_decision_exist():
