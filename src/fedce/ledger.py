@@ -41,7 +41,7 @@ def verify(run: RunFolder, coordinator: str | None = None, head: str | None = No
     for number, line in enumerate(run.lines(), 1):
         try:
             value = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             problems.append(f"line {number} is not JSON")
             continue
         if isinstance(value, dict) and "kind" in value:

@@ -4,7 +4,6 @@ What comes from the other side is checked here for its form (types, sizes, nothi
 the round loop. A reply is signed by its site: the signature covers the JSON value, which holds the model's digest.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from hashlib import sha256
@@ -240,14 +239,16 @@ def reply_from(form: ReplyForm, arrays: Arrays, layout: Layout) -> Reply:
     )
 
 
+class _Kind(BaseModel):
+    kind: str = ""
+
+
 def kind_of(about: str) -> str:
     """What a JSON value says it is; only that is looked at."""
     try:
-        value = json.loads(about[:MAX_ABOUT])
-    except ValueError:
+        return _Kind.model_validate_json(about[:MAX_ABOUT]).kind
+    except ValidationError:
         return ""
-    kind = value.get("kind") if isinstance(value, dict) else None
-    return kind if isinstance(kind, str) else ""
 
 
 def _params(arrays: Arrays, key: str, layout: Layout) -> Params:

@@ -1,0 +1,166 @@
+"""What comes over a network: nothing is lost on the way, and nothing that comes can do more than be refused."""
+
+import json
+from contextlib import suppress
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from fedce import __version__
+from fedce.engines.remote import Known, RemoteEngine, Rules
+from fedce.errors import ReplyError
+from fedce.identity import Identity
+from fedce.messages import Evaluation, Member, Reply, Task
+from fedce.wire import (
+    Failure,
+    Hello,
+    MemberForm,
+    Parcel,
+    ReplyForm,
+    Signed,
+    TaskForm,
+    kind_of,
+    reply_form,
+    reply_from,
+    task_from,
+    task_parcel,
+)
+from support import layout, params
+
+LAYOUT = layout(3, 1, 1)
+floats = st.floats(allow_nan=True, allow_infinity=True, width=64)
+vectors = arrays(np.float32, LAYOUT.size, elements=st.floats(width=32, allow_nan=True))
+maybe = st.none() | floats
+names = st.text(min_size=1, max_size=20)
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | floats | st.text(),
+    lambda inside: st.lists(inside, max_size=4) | st.dictionaries(st.text(max_size=12), inside, max_size=6),
+    max_leaves=12,
+)
+FORMS = (Hello, TaskForm, MemberForm, ReplyForm, Failure, Signed)
+
+
+@st.composite
+def replies(draw):
+    evaluation = st.builds(Evaluation, floats, st.dictionaries(names, floats, min_size=1, max_size=3), maybe)
+    return Reply(
+        site=draw(names),
+        round_no=draw(st.integers(0, 10**6)),
+        n_train=draw(st.integers(0, 10**9)),
+        params=draw(st.none() | vectors.map(lambda vector: params(vector.tolist(), 1, 1))),
+        score=draw(maybe),
+        error_without=draw(maybe),
+        error_replicates=tuple(draw(st.lists(floats, max_size=5))),
+        novelty=draw(maybe),
+        loss=draw(maybe),
+        loss_before=draw(maybe),
+        score_local=draw(maybe),
+        scores=tuple(draw(st.lists(floats, max_size=5))),
+        evaluation=draw(st.none() | evaluation),
+        seconds=draw(floats),
+    )
+
+
+def same(one, other) -> bool:
+    """Equal, where not-a-number equals itself."""
+    return repr(one) == repr(other)
+
+
+@given(replies())
+def test_a_reply_arrives_as_it_was_sent(reply: Reply):
+    form = reply_form(reply, "00ff", "train")
+    sent = {} if reply.params is None else {"params": reply.params.vector}
+    parcel = Parcel.from_bytes(Parcel(form.model_dump_json(), sent).to_bytes())
+    came = reply_from(ReplyForm.read(parcel.about), parcel.arrays, LAYOUT)
+    for name in ("site", "round_no", "n_train", "score", "error_without", "error_replicates", "novelty", "loss"):
+        assert same(getattr(came, name), getattr(reply, name)), name
+    for name in ("loss_before", "score_local", "scores", "evaluation", "seconds"):
+        assert same(getattr(came, name), getattr(reply, name)), name
+    if reply.params is None:
+        assert came.params is None
+    else:
+        assert came.params.vector.tobytes() == reply.params.vector.tobytes()
+
+
+@given(vectors, st.lists(vectors, max_size=3), st.none() | st.floats(0, 1), st.booleans())
+def test_a_task_arrives_as_it_was_sent(vector, models, rho, persist):
+    made = [params(model.tolist(), 1, 1) for model in models]
+    task = Task("a", 3, params(vector.tolist(), 1, 1), rho=rho, models=tuple(made), persist=persist, shares={"a": 0.1})
+    parcel = Parcel.from_bytes(task_parcel(task, "00", 3).to_bytes())
+    came = task_from(TaskForm.read(parcel.about), parcel.arrays, LAYOUT)
+    assert (came.site, came.round_no, came.rho, came.persist, dict(came.shares)) == ("a", 3, rho, persist, {"a": 0.1})
+    sent = [task.params, *task.models]
+    assert [p.vector.tobytes() for p in (came.params, *came.models)] == [p.vector.tobytes() for p in sent]
+
+
+@given(st.binary(max_size=200))
+def test_raw_bytes_are_read_or_refused(content):
+    with suppress(ReplyError):
+        Parcel.from_bytes(content)
+
+
+@given(st.text(max_size=200) | json_values.map(json.dumps))
+def test_any_text_is_read_or_refused(text):
+    assert isinstance(kind_of(text), str)
+    for form in FORMS:
+        try:
+            form.read(text)
+        except ReplyError as error:
+            assert len(str(error)) < 1000  # noqa: PT017 (an error is one of two good ends)
+
+
+def test_a_text_that_nests_without_end_is_refused():
+    assert kind_of("[" * 100_000) == ""
+    assert kind_of('{"kind":' * 50_000) == ""
+
+
+class _Mouth:
+    """One node that says whatever it is given."""
+
+    def __init__(self, answer: Parcel | str) -> None:
+        self.answer, self.tickets = answer, 0
+        self.waiting: list[str] = []
+
+    def nodes(self):
+        return ["n"]
+
+    def send(self, node, parcel, round_no):
+        self.tickets += 1
+        self.waiting.append(str(self.tickets))
+        return str(self.tickets)
+
+    def collect(self):
+        came, self.waiting = self.waiting, []
+        return [(ticket, self.answer) for ticket in came]
+
+
+@settings(deadline=None)
+@given(
+    st.text(max_size=100) | json_values.map(json.dumps),
+    json_values,
+    st.dictionaries(st.sampled_from(["params", "other"]), vectors, max_size=2),
+)
+def test_whatever_a_member_says_the_server_lives(tmp_path_factory, text, changed, given_arrays):
+    """Rubbish, rubbish with a good signature, and a good answer with one field changed."""
+    identity = Identity.at(tmp_path_factory.getbasetemp() / "member.pem")
+    member = Member("a", 4, 2, 2, (3, 32, 32), {"x": (1,)}, "ff")
+    good = json.loads(reply_form(Reply("a", 0, 4, score=0.5), "00", "train").model_dump_json())
+    texts = [text, *(json.dumps({**good, name: changed}) for name in list(good)[:6])]
+    for content in texts:
+        for about in (content, Signed(content=content, signature=identity.sign(content)).model_dump_json()):
+            notes = []
+            clock = iter(range(10**6))
+            engine = RemoteEngine(
+                _Mouth(Parcel(about, given_arrays)),
+                Rules("00", {}, 1, 1, 5, __version__),
+                notes.append,
+                {"a": Known(identity.public, member)},
+                clock=lambda clock=clock: float(next(clock)),
+                pause=lambda seconds: None,
+            )
+            engine.bind(LAYOUT, 3)
+            engine.node_by_site["a"] = "n"
+            engine._greeted.add("n")
+            engine.ask([Task("a", 0, params([0.0] * LAYOUT.size, 1, 1))])
