@@ -93,8 +93,10 @@ def one_run(folder: Path, changes: Mapping[str, Any], n_kills: int, rng: random.
     with made.programs:
         made.federation.start()
         made.federation.submit(made.app)
-        made.wait(lambda self: self.n_rounds > 0)
-        while len(killed) < n_kills and not made.finished:
+        n_rounds = load(made.app / "fedce_app" / "experiment.toml").n_rounds
+        for i in range(n_kills):
+            # Spread over the run, at any moment of a round.
+            made.wait(lambda self, i=i: self.finished or self.n_rounds > i * n_rounds // (n_kills + 1))
             sleep(rng.uniform(0, 6))
             name = rng.choice(["superlink", *(f"supernode-{site}" for site in made.sites)])
             if made.finished:
