@@ -528,14 +528,18 @@ def ledger() -> None:
 @click.argument("run_folder", metavar="RUN", type=click.Path(path_type=Path))
 @click.option("--coordinator", metavar="KEY", help="The coordinator's public key, if you know it from elsewhere.")
 @click.option("--head", metavar="HASH", help="A line's hash that you noted down before; it must still be there.")
+@click.option("--site", "keys", multiple=True, metavar="NAME=KEY", help="A site's public key, such as your own.")
 @click.option("--json", "as_json", is_flag=True, help="Print the verdict as JSON, and nothing else.")
 @one_line_errors
-def verify(run_folder: Path, coordinator: str | None, head: str | None, as_json: bool) -> None:
+def verify(run_folder: Path, coordinator: str | None, head: str | None, keys: tuple[str, ...], as_json: bool) -> None:
     """Check the chain, all signatures, and every share from the recorded terms; exit code 1 if something is wrong."""
     from fedce.ledger import verify as verified
     from fedce.record import RunFolder
 
-    verdict = verified(RunFolder.open(run_folder), coordinator, head)
+    if wrong := [pair for pair in keys if "=" not in pair]:
+        raise ConfigError(f"--site: expected NAME=KEY, got {wrong[0]!r}")
+    pinned = {name: key for name, _, key in (pair.partition("=") for pair in keys)}
+    verdict = verified(RunFolder.open(run_folder), coordinator, head, pinned)
     if as_json:
         click.echo(json.dumps({"sound": verdict.sound, **asdict(verdict)}, indent=2))
     else:

@@ -19,6 +19,8 @@ Share = Annotated[float, Field(gt=0, lt=1)]
 BUILT_IN = ("fundus6", "prostate6")
 ROUNDS_BY_SCALE = {"tiny": 3, "demo": 150, "paper": 200}
 ROUNDS_OF_A_FOLDER = 100
+SITE_NAME = r"^\w[\w .\-]{0,99}$"
+"""Of a site on another machine: it becomes the name of a folder there and here."""
 
 
 class _Table(BaseModel):
@@ -188,7 +190,7 @@ class EngineConfig(_Table):
     checkpoint_seconds: Annotated[float, Field(ge=0)] = 20.0
     """A killed run loses at most this much work, or one round if that takes longer; 0, as other engines than local do,
     saves after every round."""
-    members: dict[str, str] = {}
+    members: dict[Annotated[str, Field(pattern=SITE_NAME)], str] = {}
     """Who may take part: name to public key ("" takes the first key that comes); empty: whoever comes. This and what
     follows is for engines whose sites are elsewhere."""
     join_seconds: Annotated[float, Field(gt=0)] = 120.0

@@ -21,7 +21,7 @@ from fedce.data import Sites, load_sites
 from fedce.data.splits import NAMES
 from fedce.engines.local import LocalEngine
 from fedce.engines.remote import Courier, Event, Known, RemoteEngine, Rules
-from fedce.errors import ConfigError, RunError, nearest
+from fedce.errors import ConfigError, ReplyError, RunError, nearest
 from fedce.fairness import fairness
 from fedce.federation import Round
 from fedce.files import write_json, write_tensors
@@ -331,12 +331,16 @@ def coordinate(
     observer = observer or Observer()
     run_folder = RunFolder(out)
     if run_folder.results_file.exists():
+        if not run_folder.report_file.exists():
+            write_report(run_folder)
         return Result(out, run_folder.results)
     resolved = resolve(config)
     if not run_folder.config_file.exists():
         run_folder = RunFolder.create(out, resolved)
     with run_folder.lock():
         run_folder.mend_ledger()
+        if not run_folder.lines():  # Nothing has begun, so the experiment may still be another one.
+            run_folder.write_config(resolved)
         record = _RemoteRecord(run_folder, _signing(run_folder, observer))
         engine = RemoteEngine(courier, record.rules(resolved), record.note, record.known, observer.notice)
         plan = record.plan = Plan(resolved, engine.gather())
@@ -352,6 +356,8 @@ class _RemoteRecord:
         self.run_folder, self.coordinator = run_folder, coordinator
         ledger = run_folder.ledger()
         self.begun = next((entry for entry in ledger if entry["kind"] == "start"), None)
+        if self.begun is not None and "run" not in self.begun:
+            raise RunError(f"{run_folder.path} holds a run of the local engine; choose another folder")
         self.run: str = self.begun["run"] if self.begun else secrets.token_hex(8)
         self.known = {
             entry["site"]: Known(entry["key"], _member_from(entry["member"]))
@@ -363,8 +369,16 @@ class _RemoteRecord:
 
     def rules(self, config: Config) -> Rules:
         engine = config.engine
+        stated = config.data.classes
         return Rules(
-            self.run, engine.members, engine.min_sites, engine.join_seconds, engine.deadline_seconds, __version__
+            run=self.run,
+            members=engine.members,
+            min_sites=engine.min_sites,
+            join_seconds=engine.join_seconds,
+            deadline_seconds=engine.deadline_seconds,
+            version=__version__,
+            classes=None if stated is None else {name: tuple(values) for name, values in stated.items()},
+            size=config.data.size,
         )
 
     def start(self, command: str) -> None:
@@ -458,11 +472,15 @@ def _finish(
             run_folder.append(entry)
         state = done.state
         observer.round(done)
-    replies = federation.evaluate(state, engine, sorted(plan.members), tell_all)
+    replies, rejected = federation.evaluate(state, engine, sorted(plan.members), tell_all)
+    if not replies:
+        raise ReplyError(f"no site could evaluate the model ({rejected or 'no replies'})")
     _write_models(run_folder, plan, state, replies)
     if not any(entry["kind"] == "end" for entry in run_folder.ledger()):
         digest = _model_digest(plan, state, replies)
-        run_folder.append({"kind": "end", "time": time(), "model": digest, "shares": dict(state.shares)})
+        run_folder.append(
+            {"kind": "end", "time": time(), "model": digest, "shares": dict(state.shares), "rejected": rejected}
+        )
     results = _results(run_folder, plan, state, replies, command)
     if report:
         results["intervals_over_rounds"] = _intervals_over_rounds(plan, run_folder.rounds())
@@ -568,7 +586,7 @@ def _write_models(run_folder: RunFolder, plan: Plan, state: State, replies: Mapp
     if not plan.algorithm.personal:
         write(run_folder.model_file, state.params)
     for site, reply in replies.items():
-        if reply.params is not None:
+        if reply.params is not None and plan.algorithm.personal:
             write(run_folder.site_model_file(site), reply.params)
 
 

@@ -144,12 +144,15 @@ def problem_of(reply: Reply, task: Task | None, needs_model: bool = True) -> str
         ("score of its own model", reply.score_local, 1.0),
         *(("score", score, 1.0) for score in reply.scores),
         *(("error", error, 1.0) for error in reply.error_replicates),
+        *(("Dice", value, 1.0) for value in _dice_of(reply)),
     ):
         # Rounding may carry a cosine past its bounds by as much as this.
         if value is not None and not -1e-6 <= value <= top + 1e-6:
             return f"{name} {value} is not in [0, {top:g}]"
     if len(reply.error_replicates) > MAX_REPLICATES:
         return f"sent {len(reply.error_replicates)} replicates of its error, at most {MAX_REPLICATES} are taken"
+    if task.action == "evaluate" and (reply.evaluation is None or not reply.evaluation.test_dice_by_class):
+        return "sent no evaluation"
     if len(reply.scores) != len(task.models):
         return f"sent {len(reply.scores)} scores for {len(task.models)} models"
     for loss in (reply.loss, reply.loss_before):
@@ -161,6 +164,13 @@ def problem_of(reply: Reply, task: Task | None, needs_model: bool = True) -> str
         if not np.isfinite(reply.params.vector).all():
             return "its model holds values that are not finite"
     return None
+
+
+def _dice_of(reply: Reply) -> Iterator[float | None]:
+    if reply.evaluation is not None:
+        yield reply.evaluation.validation_dice
+        yield reply.evaluation.test_dice_without
+        yield from reply.evaluation.test_dice_by_class.values()
 
 
 def flags_of(reply: Reply, task: Task) -> tuple[str, ...]:
@@ -218,12 +228,23 @@ def similarity_to_others(updates: Mapping[str, Vector], rho: Mapping[str, float]
     return result
 
 
-def evaluate(state: State, engine: Engine, sites: Iterable[str], tell_all: bool = False) -> dict[str, Reply]:
-    """These sites' validation and test Dice of the model that each would use; they also learn their final share."""
+def evaluate(
+    state: State, engine: Engine, sites: Iterable[str], tell_all: bool = False
+) -> tuple[dict[str, Reply], dict[str, str]]:
+    """These sites' validation and test Dice of the model that each would use; they also learn their final share.
+
+    What can't be used comes second, with the reason.
+    """
     tasks = [
         replace(state.task_for(site), action="evaluate", shares=told(state.shares, site, tell_all)) for site in sites
     ]
-    return {reply.site: reply for reply in sorted(engine.ask(tasks), key=lambda reply: reply.site)}
+    by_site, usable, rejected = {task.site: task for task in tasks}, {}, {}
+    for reply in sorted(engine.ask(tasks), key=lambda reply: reply.site):
+        if (reason := problem_of(reply, by_site.get(reply.site))) is None:
+            usable[reply.site] = reply
+        else:
+            rejected[reply.site] = reason
+    return usable, rejected
 
 
 def save_state(path: Path, state: State, entry: Mapping[str, Any] | None = None) -> None:

@@ -73,7 +73,7 @@ def read_json(path: Path) -> Any:
 
 def write_tensors(path: Path, arrays: Arrays, about: Mapping[str, Any]) -> None:
     """Arrays and a JSON value in one safetensors file."""
-    write_bytes(path, tensors_to_bytes(dict(arrays), metadata={"about": json.dumps(about)}))
+    write_bytes(path, tensors_to_bytes(dict(arrays), metadata={"about": json.dumps(about, allow_nan=False)}))
 
 
 def read_tensors(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:

@@ -34,11 +34,20 @@ class Verdict:
         return not self.problems
 
 
-def verify(run: RunFolder, coordinator: str | None = None, head: str | None = None) -> Verdict:
-    """Check everything that can be checked; `coordinator` and `head` are what a member knows from elsewhere."""
+def verify(
+    run: RunFolder,
+    coordinator: str | None = None,
+    head: str | None = None,
+    keys: Mapping[str, str] | None = None,
+) -> Verdict:
+    """Check everything that can be checked.
+
+    The coordinator's key, a line's hash and sites' keys are what a member knows from elsewhere.
+    """
     entries: list[tuple[int, Entry]] = []
     problems: list[str] = []
-    for number, line in enumerate(run.lines(), 1):
+    lines = run.lines()
+    for number, line in enumerate(lines, 1):
         try:
             value = json.loads(line)
         except (ValueError, RecursionError):
@@ -50,30 +59,30 @@ def verify(run: RunFolder, coordinator: str | None = None, head: str | None = No
             problems.append(f"line {number} is no entry of a ledger")
     if not entries:
         return Verdict((*problems, f"{run.ledger_file} is empty or missing"), ())
-    problems += _chain(run.lines(), entries)
-    problems += _order(entries)
-    signatures = _Signatures(entries, coordinator)
-    problems += signatures.problems
-    replayed = _Replay(run, entries)
-    problems += replayed.problems
-    problems += _end(run, entries)
-    last = sha256(run.lines()[-1].encode()).hexdigest()
-    if head is not None and head not in {sha256(line.encode()).hexdigest() for line in run.lines()}:
+    hashes = [sha256(line.encode()).hexdigest() for line in lines]
+    if head is not None and head not in hashes:
         problems.append(f"no line has the hash {head}: what was there when it was noted down is gone or changed")
-    facts = [f"{len(entries)} lines, chained; the last has the hash {last}", *signatures.facts, *replayed.facts]
+    facts = [f"{len(entries)} lines, chained; the last has the hash {hashes[-1]}"]
+    problems += _chain(lines, hashes, entries)
+    try:
+        problems += _order(entries)
+        for part in (_Signatures(run, entries, coordinator, keys or {}), _Replay(run, entries)):
+            problems += part.problems
+            facts += part.facts
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        problems.append(f"an entry has the wrong form ({type(error).__name__}: {error}); nothing after it was checked")
     return Verdict(tuple(problems), tuple(facts))
 
 
-def _chain(lines: Sequence[str], entries: Numbered) -> Iterator[str]:
+def _chain(lines: Sequence[str], hashes: Sequence[str], entries: Numbered) -> Iterator[str]:
     """Every line holds the hash of the one before; where not, what must have happened."""
-    number_by_hash = {sha256(line.encode()).hexdigest(): number for number, line in enumerate(lines, 1)}
-    number_by_hash[NO_LINE] = 0
+    number_by_hash = {NO_LINE: 0, **{found: number for number, found in enumerate(hashes, 1)}}
     first: dict[str, int] = {}
     for number, entry in entries:
         if (before := first.setdefault(lines[number - 1], number)) != number:
             yield f"line {number} repeats line {before}"
             continue
-        follows = number_by_hash.get(entry.get("previous", ""))
+        follows = number_by_hash.get(str(entry.get("previous")))
         if follows == number - 1:
             continue
         if follows is None:
@@ -101,7 +110,7 @@ def _order(entries: Numbered) -> Iterator[str]:
 class _Signatures:
     """The coordinator's on every line, and the sites' on what they said."""
 
-    def __init__(self, entries: Numbered, expected: str | None) -> None:
+    def __init__(self, run: RunFolder, entries: Numbered, expected: str | None, pinned: Mapping[str, str]) -> None:
         self.problems: list[str] = []
         self.facts: list[str] = []
         self.n_signed = self.n_lines_signed = 0
@@ -109,10 +118,12 @@ class _Signatures:
         key = str(start.get("coordinator", ""))
         if expected is not None and key != expected:
             self.problems.append(f"the coordinator's key is {key or 'missing'}, not {expected}")
-        keys = {entry["site"]: entry["key"] for _, entry in entries if entry["kind"] == "join"}
+        stated = {**{site: own for site, own in run.config.engine.members.items() if own}, **pinned}
+        keys = self._keys(entries, stated)
         for number, entry in entries:
             self._line(number, entry, expected or key)
-            for site, facts in entry.get("sites", {}).items() if entry["kind"] == "round" else ():
+            # Where nobody has a key, all sites were the coordinator's own processes.
+            for site, facts in entry["sites"].items() if entry["kind"] == "round" and keys else ():
                 self._site(number, site, facts, keys.get(site), str(start.get("run", "")), entry["round"])
         if key:
             self.facts.append(f"{self.n_lines_signed} lines signed by the coordinator {key}")
@@ -122,6 +133,20 @@ class _Signatures:
             self.facts.append(f"{self.n_signed} answers signed by {len(keys)} sites")
         else:
             self.facts.append("all sites were processes of the coordinator, so there are no signatures of their own")
+
+    def _keys(self, entries: Numbered, stated: Mapping[str, str]) -> dict[str, str]:
+        """The key that each site joined with."""
+        keys: dict[str, str] = {}
+        for number, entry in entries:
+            if entry["kind"] != "join":
+                continue
+            site, key = str(entry["site"]), str(entry["key"])
+            if site in keys:
+                self.problems.append(f"line {number}: {site} joins a second time")
+            if stated.get(site, key) != key:
+                self.problems.append(f"line {number}: {site} joins with the key {key}, and its key is {stated[site]}")
+            keys[site] = key
+        return keys
 
     def _line(self, number: int, entry: Entry, key: str) -> None:
         if not key:
@@ -136,8 +161,6 @@ class _Signatures:
     def _site(self, number: int, site: str, facts: Entry, key: str | None, run: str, round_no: int) -> None:
         where = f"line {number}, {site}"
         signed = facts.get("signed")
-        if key is None and signed is None:
-            return
         if key is None or not isinstance(signed, dict):
             self.problems.append(f"{where}: its answer is not signed" if key else f"{where} never joined")
             return
@@ -170,8 +193,10 @@ class _Replay:
         algorithm = algorithms.make(run.config.algorithm.name, run.config.algorithm.options)
         if not isinstance(algorithm, FedCE | FedAvg | Uniform):
             self.facts.append(f"the shares of {run.config.algorithm.name} don't follow from the ledger alone")
+            self._end(run, entries, {})
             return
         accounts: Mapping[str, Account] = {}
+        shares: Mapping[str, float] = {}
         for number, entry in rounds:
             sites = entry["sites"]
             if isinstance(algorithm, FedCE):
@@ -179,10 +204,11 @@ class _Replay:
             else:
                 one_each = isinstance(algorithm, Uniform)
                 rho = normalise({site: 1.0 if one_each else float(facts["n_train"]) for site, facts in sites.items()})
-                shares = {}
             self._compare(number, sites, "weight", rho)
             self._compare(number, sites, "share", shares)
-        self.facts.append(f"weights and shares of {len(rounds)} rounds worked out again")
+        what = "weights and shares" if isinstance(algorithm, FedCE) else "weights"
+        self.facts.append(f"{what} of {len(rounds)} rounds worked out again")
+        self._end(run, entries, shares)
 
     def _fedce(
         self, algorithm: FedCE, accounts: Mapping[str, Account], sites: Mapping[str, Entry]
@@ -200,25 +226,34 @@ class _Replay:
                     f"line {number}, {site}: its {name} is {facts[name]:.6f}, and {found[site]:.6f} by the terms"
                 )
 
-
-def _end(run: RunFolder, entries: Numbered) -> Iterator[str]:
-    """What was published is what the ledger ends with."""
-    end = next((entry for _, entry in entries if entry["kind"] == "end"), None)
-    if not run.results_file.exists():
-        return
-    results = run.results
-    if end is None:
-        yield "the run has results, and the ledger no end: its last lines are gone"
-        return
-    if results["model_sha256"] != end["model"]:
-        yield "the model in results.json is not the one that the ledger ends with"
-    for site, share in end["shares"].items():
-        if results["contributions"].get(site) != share:
-            yield f"results.json gives {site} {results['contributions'].get(site)}, the ledger ends with {share}"
+    def _end(self, run: RunFolder, entries: Numbered, shares: Mapping[str, float]) -> None:
+        """What was published is what the ledger ends with, and that follows from its rounds."""
+        end = next((entry for _, entry in entries if entry["kind"] == "end"), None)
+        ended = end["shares"] if end is not None else shares
+        for site, share in shares.items():
+            if abs(ended.get(site, 0.0) - share) > 1e-12:
+                self.problems.append(f"the end gives {site} {ended.get(site)}, and the rounds {share}")
+        if not run.results_file.exists():
+            return
+        if end is None:
+            self.problems.append("the run has results, and the ledger no end: its last lines are gone")
+            return
+        results = run.results
+        if results["model_sha256"] != end["model"]:
+            self.problems.append("the model in results.json is not the one that the ledger ends with")
+        for site, share in results["contributions"].items():
+            if end["shares"].get(site, 0.0) != share:
+                self.problems.append(
+                    f"results.json gives {site} {share}, the ledger ends with {end['shares'].get(site)}"
+                )
 
 
 def summary_of(entry: Entry) -> str:
-    """One line for people."""
+    """One line for people; what a site may have put into it can't do anything to a terminal."""
+    return "".join(letter if letter.isprintable() else "?" for letter in _summary(entry))
+
+
+def _summary(entry: Entry) -> str:
     kind = entry["kind"]
     if kind in ("start", "resume"):
         return f"{len(entry['sites'])} sites; {entry.get('command') or 'no command'}"

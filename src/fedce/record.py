@@ -69,8 +69,11 @@ class RunFolder:
             run.lock_file.touch()
         except OSError as error:
             raise RunError(f"can't write to {path}: {error.strerror}; choose another --out") from None
-        write_bytes(run.config_file, configs.dumps(config).encode())
+        run.write_config(config)
         return run
+
+    def write_config(self, config: configs.Config) -> None:
+        write_bytes(self.config_file, configs.dumps(config).encode())
 
     def remove(self) -> None:
         """Delete what a run has written, and nothing else that may lie beside it."""

@@ -2,6 +2,7 @@
 
 import json
 import traceback
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from time import time
@@ -13,7 +14,7 @@ from fedce.algorithms.base import Memory, Site
 from fedce.config import BUILT_IN, Config
 from fedce.data import SiteData, Sites, load_site
 from fedce.data.sites import with_n_channels
-from fedce.errors import ConfigError, DataError, FedceError
+from fedce.errors import ConfigError, DataError, FedceError, RunError
 from fedce.files import Arrays, append_line
 from fedce.identity import Identity
 from fedce.learn import Learner
@@ -34,7 +35,9 @@ def at_hospital(config: Config, site: str, data: str) -> Config:
             source = str(path.parent)
         else:
             raise DataError(f"{data} is not the folder of site {site!r}, and holds none of that name")
-    return config.model_copy(update={"data": config.data.model_copy(update={"source": source})})
+    # A root for datalists' paths is stated by the coordinator, for a machine that is not this one.
+    own = config.data.model_copy(update={"source": source, "root": None})
+    return config.model_copy(update={"data": own})
 
 
 class Resident:
@@ -97,7 +100,9 @@ class Resident:
         learner, hospital = self._tools[form.n_channels]
         task = task_from(form, arrays, learner.layout)
         files = MemoryFiles(self.home / form.run / "memory", learner.layout)
-        reply, memory = perform(self.algorithm, hospital, task, self._recall(form.run, task, files))
+        # Scoring others' models needs no memory, and must not touch that of the round which it belongs to.
+        memory = None if task.action == "score" else self._recall(form.run, task, files)
+        reply, memory = perform(self.algorithm, hospital, task, memory)
         if task.action == "train" and memory is not None:
             if task.persist:
                 files.save(memory)
@@ -124,10 +129,12 @@ class Resident:
     def _record(self, run: str, task: Task, score: float | None) -> None:
         """What the site was told, for its own eyes."""
         told = {"time": time(), "round": task.round_no, "action": task.action, "weight": task.rho, "score": score}
+        (self.home / run).mkdir(exist_ok=True)
         append_line(self.home / run / "rounds.jsonl", json.dumps({**told, "shares": dict(task.shares)}))
 
     def _log(self, text: str) -> None:
-        append_line(self.home / "site.log", f"{time():.0f} {text}")
+        with suppress(RunError):  # On a full disk the answer still goes out.
+            append_line(self.home / "site.log", f"{time():.0f} {text}")
 
 
 def _told(error: Exception) -> str:

@@ -16,14 +16,18 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as tensors_from_bytes
 from safetensors.numpy import save as tensors_to_bytes
 
+from fedce.config import SITE_NAME
 from fedce.errors import ReplyError, first_problem
 from fedce.messages import MAX_MODELS, Evaluation, Member, Reply, Task
 from fedce.params import Layout, Params
 
 Arrays = Mapping[str, NDArray[Any]]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
+SiteName = Annotated[str, Field(pattern=SITE_NAME)]
+"""It becomes the name of a folder and of a file."""
 Hex = Annotated[str, Field(max_length=128, pattern="^[0-9a-f]*$")]
 Number = Annotated[float, Field(allow_inf_nan=False)]
+Side = Annotated[int, Field(ge=1, le=4096)]
 MAX_LIST = 1000
 MAX_ABOUT = 1_000_000
 """Characters of a JSON value; everything that is large is an array."""
@@ -36,10 +40,6 @@ class Parcel:
     about: str
     """A JSON value."""
     arrays: Arrays
-
-    @property
-    def n_bytes(self) -> int:
-        return len(self.about.encode()) + sum(array.nbytes for array in self.arrays.values())
 
     def to_bytes(self) -> bytes:
         """In one piece: the JSON value's length, the value, the arrays as safetensors."""
@@ -101,11 +101,11 @@ class MemberForm(_Form):
     kind: Literal["member"] = "member"
     run: Hex
     nonce: Hex
-    name: Name
-    n_train: Annotated[int, Field(ge=1)]
-    n_validation: Annotated[int, Field(ge=1)]
-    n_test: Annotated[int, Field(ge=0)]
-    shape: tuple[int, int, int]
+    name: SiteName
+    n_train: Annotated[int, Field(ge=1, le=10**9)]
+    n_validation: Annotated[int, Field(ge=1, le=10**9)]
+    n_test: Annotated[int, Field(ge=0, le=10**9)]
+    shape: tuple[Side, Side, Side]
     classes: dict[Name, Annotated[list[int], Field(max_length=256)]]
     fingerprint: Hex
     versions: dict[Name, Name]
@@ -131,7 +131,7 @@ class ReplyForm(_Form):
     site: Name
     round_no: int
     action: Literal["train", "score", "evaluate"]
-    n_train: int
+    n_train: Annotated[int, Field(ge=0, le=10**9)]
     score: float | None
     error_without: float | None
     error_replicates: Annotated[list[float], Field(max_length=MAX_LIST)]
@@ -141,7 +141,7 @@ class ReplyForm(_Form):
     score_local: float | None
     scores: Annotated[list[float], Field(max_length=MAX_MODELS)]
     evaluation: _EvaluationForm | None
-    seconds: float
+    seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)]
     model: Hex
     """Digest of the model that comes with it, or nothing."""
 
@@ -151,7 +151,7 @@ class Failure(_Form):
 
     kind: Literal["failure"] = "failure"
     site: Name
-    what: Annotated[str, Field(max_length=2000)]
+    what: Annotated[str, Field(max_length=300)]
 
 
 class Signed(_Form):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from fedce import __version__
-from fedce.engines.remote import Known, RemoteEngine, Rules
+from fedce.engines.remote import Known, RemoteEngine, Rules, _Node
 from fedce.errors import ReplyError
 from fedce.identity import Identity
 from fedce.messages import Evaluation, Member, Reply, Task
@@ -59,7 +59,7 @@ def replies(draw):
         score_local=draw(maybe),
         scores=tuple(draw(st.lists(floats, max_size=5))),
         evaluation=draw(st.none() | evaluation),
-        seconds=draw(floats),
+        seconds=draw(st.floats(0, 1e6)),
     )
 
 
@@ -162,5 +162,5 @@ def test_whatever_a_member_says_the_server_lives(tmp_path_factory, text, changed
             )
             engine.bind(LAYOUT, 3)
             engine.node_by_site["a"] = "n"
-            engine._greeted.add("n")
+            engine._nodes["n"] = _Node(asked=True)
             engine.ask([Task("a", 0, params([0.0] * LAYOUT.size, 1, 1))])

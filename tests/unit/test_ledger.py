@@ -1,6 +1,7 @@
 """A ledger that members can check: whatever is changed is found, and named by its line."""
 
 import json
+import os
 import shutil
 from hashlib import sha256
 from pathlib import Path
@@ -118,8 +119,6 @@ def test_a_forger_who_makes_the_chain_anew_lacks_the_key(run: RunFolder, tmp_pat
 
 def test_a_coordinator_who_changes_shares_is_found_by_the_terms(run: RunFolder):
     """The coordinator has its key, so chain and signatures are right; the arithmetic is not."""
-    import os
-
     entries = run.ledger()
     number, entry = next((i, entry) for i, entry in enumerate(entries, 1) if entry["kind"] == "round")
     site = next(iter(entry["sites"]))
@@ -131,8 +130,6 @@ def test_a_coordinator_who_changes_shares_is_found_by_the_terms(run: RunFolder):
 
 
 def test_a_coordinator_who_changes_what_a_site_said_is_found_by_its_signature(signed_run: Path, tmp_path: Path):
-    import os
-
     shutil.copytree(signed_run, tmp_path / "run")
     run = RunFolder(tmp_path / "run")
     entries = run.ledger()
@@ -144,6 +141,84 @@ def test_a_coordinator_who_changes_what_a_site_said_is_found_by_its_signature(si
     entry["sites"]["site2"]["signed"] = entry["sites"]["site1"]["signed"]
     rewrite(run, chained(entries, key))
     assert any("site2: the signature is not by the key" in problem for problem in verify(run).problems)
+
+
+def forged(run: RunFolder, change) -> tuple[str, ...]:
+    """What is found when a coordinator changes its own ledger, and signs it."""
+    entries = run.ledger()
+    change(entries)
+    rewrite(run, chained(entries, Identity.at(Path(os.environ["FEDCE_KEY"]))))
+    return verify(run).problems
+
+
+def test_a_coordinator_who_pays_other_shares_is_found(run: RunFolder):
+    site = next(iter(run.results["contributions"]))
+    results = run.results
+    results["contributions"][site] += 0.05
+    run.write_results(results)
+    problems = forged(run, lambda entries: entries[-1]["shares"].__setitem__(site, results["contributions"][site]))
+    assert any(problem.startswith(f"the end gives {site}") for problem in problems)
+
+
+def test_a_ghost_and_a_swapped_key_are_found(signed_run: Path, tmp_path: Path):
+    shutil.copytree(signed_run, tmp_path / "run")
+    run = RunFolder(tmp_path / "run")
+    own = next(entry for entry in run.ledger() if entry["kind"] == "join" and entry["site"] == "site2")["key"]
+
+    def add_a_ghost(entries):
+        sites = next(entry for entry in entries if entry["kind"] == "round")["sites"]
+        sites["ghost"] = {key: value for key, value in sites["site1"].items() if key != "signed"}
+
+    assert any("ghost never joined" in problem for problem in forged(run, add_a_ghost))
+    shutil.copy(signed_run / "ledger.jsonl", run.ledger_file)
+
+    def swap(entries):
+        next(entry for entry in entries if entry["kind"] == "join" and entry["site"] == "site2")["key"] = other
+        for entry in entries:
+            if entry["kind"] == "round":
+                content = entry["sites"]["site2"]["signed"]["content"]
+                entry["sites"]["site2"]["signed"]["signature"] = forger.sign(content)
+
+    forger = Identity.at(tmp_path / "forger.pem")
+    other = forger.public
+    assert forged(run, swap) == ()
+    # Nobody but the site itself knows better, and it may say so.
+    assert any("joins with the key" in problem for problem in verify(run, keys={"site2": own}).problems)
+
+
+def test_fedavg_says_that_only_weights_were_worked_out(tmp_path: Path, fedce):
+    out = tmp_path / "run"
+    done = fedce(
+        *("run", "--scale", "tiny", "--algorithm", "fedavg", "--rounds", 2, "--workers", 1, "--out", out),
+        *("--set", "model.channels=[4,8]"),
+    )
+    assert done.exit_code == 0, done.output
+    verdict = verify(RunFolder(out))
+    assert verdict.sound
+    assert "weights of 2 rounds worked out again" in verdict.facts
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_an_entry_of_another_form_is_named_and_nothing_breaks(signed_run: Path, tmp_path_factory, data):
+    folder = tmp_path_factory.mktemp("form") / "run"
+    folder.mkdir()
+    for name in ("config.toml", "results.json", "ledger.jsonl"):
+        shutil.copy(signed_run / name, folder / name)
+    run = RunFolder(folder)
+
+    def spoil(entries):
+        entry = data.draw(st.sampled_from(entries))
+        if entry["kind"] == "round" and data.draw(st.booleans()):
+            entry = entry["sites"][data.draw(st.sampled_from(sorted(entry["sites"])))]
+        key = data.draw(st.sampled_from(sorted(entry)))
+        value = data.draw(st.none() | st.text(max_size=5) | st.lists(st.integers(), max_size=2) | st.just({}))
+        if value is None:
+            del entry[key]
+        else:
+            entry[key] = value
+
+    forged(run, spoil)
 
 
 def test_a_hash_that_a_member_noted_down_must_still_be_there(run: RunFolder):

@@ -14,7 +14,7 @@ from fedce import experiment
 from fedce.config import load
 from fedce.engines import remote
 from fedce.engines.remote import Event, RemoteEngine, Rules
-from fedce.errors import ConfigError
+from fedce.errors import ConfigError, RunError
 from fedce.experiment import coordinate, execute, versions
 from fedce.identity import Identity, is_signed
 from fedce.messages import Task
@@ -420,3 +420,204 @@ def test_tasks_go_to_the_site_that_they_name(tmp_path: Path, config, hospitals):
     task = Task("site2", 0, params([0.0]))
     answer = hospital.answer(remote.task_parcel(task, "00", 3))
     assert '"failure"' in Signed.read(answer.about).content
+
+
+@pytest.mark.parametrize("algorithm", ["fedci", "standalone", "ditto", "cgsv", "qfedavg", "fedadam"])
+def test_other_algorithms_give_the_same_bits(tmp_path: Path, config, algorithm: str):
+    """With the sites' processes restarted before every message, so that only what is on their disks counts."""
+    other = config.model_copy(update={"algorithm": config.algorithm.model_copy(update={"name": algorithm})})
+    here = execute(replace_engine(other, "local"), tmp_path / "local", report=False)
+    homes = {name: tmp_path / "homes" / name for name in config.engine.members}
+    post = Post({name: lambda parcel, name=name: resident(other, name, homes[name]).answer(parcel) for name in homes})
+    there = coordinate(other, tmp_path / "remote", post)
+    assert there.values["model_sha256"] == here.values["model_sha256"]
+    assert there.contributions == here.contributions
+    assert there.dice == here.dice
+
+
+def test_who_is_left_out_is_evaluated_all_the_same(tmp_path: Path, config, hospitals):
+    without = config.model_copy(update={"leave_out": ("site2",)})
+    here = execute(replace_engine(without, "local"), tmp_path / "local", report=False)
+    there = coordinate(without, tmp_path / "remote", post_of(hospitals))
+    assert there.dice == here.dice
+    assert "site2" in there.dice
+
+
+def signed_anew(hospital: Resident, answer: Parcel, **changes) -> Parcel:
+    """What a member that lies can do: change its answer, and sign it."""
+    content = json.loads(Signed.read(answer.about).content)
+    text = json.dumps({**content, **changes})
+    return Parcel(Signed(content=text, signature=hospital.identity.sign(text)).model_dump_json(), answer.arrays)
+
+
+@pytest.mark.parametrize(
+    ("action", "changes", "reason"),
+    [
+        ("train", {"seconds": float("nan")}, "seconds"),
+        ("train", {"seconds": -1.0}, "seconds"),
+        ("train", {"n_train": 10**9}, "claims 1000000000 training images, and joined with"),
+        ("train", {"n_train": 10**400}, "wrong form"),
+        ("evaluate", {"evaluation": {"validation_dice": 0.5, "test_dice_by_class": {}, "test_dice_without": None}}, ""),
+        (
+            "evaluate",
+            {
+                "evaluation": {
+                    "validation_dice": 7.0,
+                    "test_dice_by_class": {"disc": 1.0, "cup": 1.0},
+                    "test_dice_without": None,
+                }
+            },
+            "Dice 7.0 is not in [0, 1]",
+        ),
+        ("evaluate", {"evaluation": None}, "sent no evaluation"),
+    ],
+)
+def test_a_member_that_lies_can_only_be_left_out(tmp_path: Path, config, hospitals, action, changes, reason):
+    post = post_of(hospitals)
+    post.when = lambda node, about, answer: (
+        signed_anew(hospitals["site3"], answer, **changes)
+        if node == "node-site3" and f'"{action}"' in about
+        else answer
+    )
+    result = coordinate(config, tmp_path / "run", post)
+    ledger = (tmp_path / "run" / "ledger.jsonl").read_text()
+    assert reason in ledger
+    if action == "train":
+        assert all("site3" not in entry["sites"] for entry in RunFolder(tmp_path / "run").rounds())
+    else:
+        assert "site3" not in result.dice
+
+
+def test_a_name_that_leads_out_of_the_folder_is_refused(tmp_path: Path, config, hospitals):
+    open_to_all = config.model_copy(
+        update={"engine": config.engine.model_copy(update={"members": {}, "join_seconds": 0.2})}
+    )
+    post = post_of(hospitals)
+    wanderer = resident(config, "site1", tmp_path / "wanderer")
+    post.answers["node-z"] = lambda parcel: signed_anew(wanderer, wanderer.answer(parcel), name="../../outside")
+    coordinate(open_to_all, tmp_path / "run", post)
+    assert set(RunFolder(tmp_path / "run").results["contributions"]) == set(config.engine.members)
+    assert any("was refused" in event for event in events_of(tmp_path / "run"))
+
+
+def test_a_node_that_fails_is_asked_again_after_growing_pauses(config, hospitals):
+    clock, notes = Clock(), []
+    post = post_of(hospitals)
+    asked_at: list[float] = []
+
+    def out_of_order(parcel):
+        asked_at.append(clock.now)
+        return hospitals["site6"].answer(parcel) if clock.now > 100 else Parcel("", {})
+
+    post.answers["node-site6"] = lambda parcel: out_of_order(parcel)
+    post.when = lambda node, about, answer: (
+        "its disk is not mounted" if node == "node-site6" and clock.now <= 100 else answer
+    )
+    rules = Rules("00", config.engine.members, 2, 1000, None, package.__version__)
+    members = RemoteEngine(post, rules, notes.append, clock=clock, pause=lambda s: clock.pause(0.5)).gather()
+    assert "site6" in members
+    gaps = np.diff(asked_at)
+    assert len(asked_at) < 10
+    assert (np.diff(gaps) > 0).all()
+    assert sum("can't say who it is" in event.what for event in notes) == 1
+
+
+def test_a_slow_site_is_not_given_more_than_it_can_do(config, hospitals):
+    """One message at a time, and two and a half deadlines for each: it still comes to its turns."""
+    clock, notes = Clock(), []
+    rules = Rules("00", config.engine.members, 2, 10, 4.0, package.__version__)
+    post = post_of(hospitals)
+    engine = RemoteEngine(post, rules, notes.append, clock=clock, pause=clock.pause)
+    plan = experiment.Plan(experiment.resolve(config), engine.gather())
+    engine.bind(plan.layout, plan.n_channels)
+    due: list[tuple[float, str, Parcel]] = []
+
+    def slowly(node, about, answer):
+        if node != "node-site6":
+            return answer
+        due.append((clock.now + 10.0, next(t for t, other, _ in current if other == node), answer))
+        return None
+
+    current: list[tuple[str, str, Parcel]] = []
+    collect = post.collect
+
+    def collect_slowly():
+        current[:] = post.waiting
+        came = collect()
+        came += [(ticket, answer) for when, ticket, answer in due if when <= clock.now]
+        due[:] = [entry for entry in due if entry[0] > clock.now]
+        return came
+
+    post.collect, post.when = collect_slowly, slowly
+    longest = 0
+    for round_no in range(12):
+        engine.ask([replace(task, round_no=round_no) for task in plan.initial_state().tasks()])
+        longest = max(longest, len(due))
+    assert longest == 1
+    assert any("is too slow: still at round" in event.what for event in notes)
+
+
+def test_with_too_few_sites_the_run_waits(tmp_path: Path, config, hospitals, monkeypatch):
+    """One of two fails again and again, and then not."""
+    monkeypatch.setattr(remote, "FIRST_PAUSE", 0.01)
+    two = config.model_copy(
+        update={
+            "engine": config.engine.model_copy(update={"members": {"site1": "", "site2": ""}}),
+            "data": config.data.model_copy(update={"sites": ("site1", "site2")}),
+        }
+    )
+    post = post_of({name: hospitals[name] for name in ("site1", "site2")})
+    failed = []
+
+    def fail(node, about, answer):
+        if node == "node-site2" and '"round_no":1' in about and len(failed) < 7:
+            failed.append(node)
+            return "its process ended"
+        return answer
+
+    post.when = fail
+    coordinate(two, tmp_path / "run", post)
+    assert len(failed) == 7
+    assert all(len(entry["sites"]) == 2 for entry in RunFolder(tmp_path / "run").rounds())
+
+
+def test_what_goes_wrong_before_the_first_round_is_told(tmp_path: Path, config, hospitals):
+    told: list[str] = []
+    quick = config.model_copy(update={"engine": config.engine.model_copy(update={"join_seconds": 0.3})})
+    post = post_of(hospitals)
+    post.answers["node-site1"] = lambda parcel: Parcel("no json", {})
+    coordinate(quick, tmp_path / "run", post, observer=experiment.Observer(notice=told.append))
+    assert any("was refused" in line for line in told)
+
+
+def test_the_experiment_decides_the_classes_and_not_who_comes_first(tmp_path: Path, config, hospitals):
+    stated = {name: tuple(values) for name, values in hospitals["site2"].sites.classes.items()}
+    size = hospitals["site2"].data.images.shape[-1]
+    rules = Rules("00", {}, 2, 0.2, None, package.__version__, classes=stated, size=size)
+    notes: list[Event] = []
+    odd = resident(config, "site1", tmp_path / "odd")
+    odd.__dict__["sites"] = replace(odd.sites, classes={"cup": (1,)})
+    post = Post({"node-0": odd.answer, **post_of({n: hospitals[n] for n in ("site2", "site3")}).answers})
+    engine = RemoteEngine(post, rules, notes.append)
+    assert set(engine.gather()) == {"site2", "site3"}
+    assert any("its classes are" in event.what for event in notes)
+
+
+def test_a_folder_of_the_local_engine_is_not_taken_over(tmp_path: Path, config, hospitals):
+    execute(replace_engine(config, "local"), tmp_path / "run", report=False)
+    (tmp_path / "run" / "results.json").unlink()
+    with pytest.raises(RunError, match="holds a run of the local engine"):
+        coordinate(config, tmp_path / "run", post_of(hospitals))
+
+
+def test_an_experiment_may_change_until_it_has_begun(tmp_path: Path, config, hospitals):
+    class Gone(Post):
+        def nodes(self):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        coordinate(config, tmp_path / "run", Gone({}))
+    longer = config.model_copy(update={"rounds": 2})
+    coordinate(longer, tmp_path / "run", post_of(hospitals))
+    assert RunFolder(tmp_path / "run").config.rounds == 2
+    assert len(RunFolder(tmp_path / "run").rounds()) == 2

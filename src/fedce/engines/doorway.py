@@ -12,14 +12,15 @@ import sys
 from collections.abc import Iterator
 from contextlib import chdir, contextmanager, suppress
 from hashlib import sha256
+from math import inf
 from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 from threading import Thread
 from time import monotonic, sleep
 from typing import TextIO
 
-from fedce.config import dumps, load
-from fedce.errors import EngineError
+from fedce.config import BUILT_IN, dumps, load
+from fedce.errors import EngineError, ReplyError
 from fedce.wire import Parcel
 
 START_SECONDS = 120.0
@@ -29,6 +30,7 @@ IDLE_SECONDS = 3600.0
 def ask_resident(config_file: Path, site: str, data: str, home: Path, parcel: Parcel, served: int) -> Parcel:
     """Hand a parcel over to the site's process; where there is none, it is started. `served` is whom it ends with."""
     home = home.expanduser().resolve()
+    data = data if data in BUILT_IN else str(Path(data).expanduser().resolve())
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     home.chmod(0o700)
     door = _door(config_file, site, data)
@@ -110,12 +112,11 @@ def _serve(config_file: Path, site: str, data: str, home: Path, door: str, serve
     Path(door).unlink(missing_ok=True)
     with Listener(door, family="AF_UNIX") as listener:
         while True:
-            with listener.accept() as connection, suppress(EOFError, OSError):
+            last[0] = monotonic()
+            with listener.accept() as connection, suppress(EOFError, OSError, ReplyError):
                 parcel = Parcel.from_bytes(connection.recv_bytes())
-                last[0] = monotonic()
-                answer = resident.answer(parcel)
-                connection.send_bytes(answer.to_bytes())
-                last[0] = monotonic()
+                last[0] = inf  # However long an answer takes, it is not idle.
+                connection.send_bytes(resident.answer(parcel).to_bytes())
 
 
 def _end_with(served: int, last: list[float]) -> None:

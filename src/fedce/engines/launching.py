@@ -114,12 +114,19 @@ class _Seen:
 class Follower:
     """Tells an observer what another process writes into a run folder."""
 
-    def __init__(self, run_folder: RunFolder, config: Config, observer: Observer) -> None:
-        self.run_folder, self.config, self.observer = run_folder, config, observer
+    def __init__(self, run_folder: RunFolder, config: Config, observer: Observer, notices: Path) -> None:
+        self.run_folder, self.config, self.observer, self.notices = run_folder, config, observer, notices
         # What was there before is nothing new, but for the rounds that a resumed run starts from.
-        self.n_seen = len(run_folder.ledger())
+        self.n_seen, self.n_noticed = len(run_folder.ledger()), len(self._notices())
+
+    def _notices(self) -> list[str]:
+        return self.notices.read_text("utf-8").splitlines() if self.notices.exists() else []
 
     def look(self) -> None:
+        notices = self._notices()
+        for line in notices[self.n_noticed :]:
+            self.observer.notice(line)
+        self.n_noticed = len(notices)
         entries = self.run_folder.ledger()
         for entry in entries[self.n_seen :]:
             self._tell(entry)

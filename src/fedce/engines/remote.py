@@ -5,8 +5,10 @@ with every restart; a site is a name with a key. Everything that goes wrong is n
 """
 
 import secrets
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from math import inf
 from time import monotonic, sleep
 from typing import Protocol
 
@@ -21,6 +23,10 @@ MEET_SECONDS = 1.0
 REMIND_SECONDS = 60.0
 MAX_TRIES = 3
 """How often a task is sent to a site that gives no answer, in one round."""
+FIRST_PAUSE, LONGEST_PAUSE = 2.0, 300.0
+"""Seconds until a node that failed is asked again; each time twice as long."""
+MAX_OVER = 1000
+"""Answers to rounds that are over are waited for, but not for ever."""
 
 
 class Courier(Protocol):
@@ -30,7 +36,7 @@ class Courier(Protocol):
         """Who can be reached now."""
 
     def send(self, node: str, parcel: Parcel, round_no: int) -> str:
-        """Returns a ticket, by which the answer will be known."""
+        """Returns a ticket, by which the answer will be known; none if the node can't be reached."""
 
     def collect(self) -> Iterable[tuple[str, Parcel | str]]:
         """What has come since the last call, by ticket; a text says why there will be no answer."""
@@ -67,10 +73,13 @@ class Rules:
     deadline_seconds: float | None
     version: str
     """Of fedce; all must run the same, or numbers could differ."""
+    classes: Mapping[str, tuple[int, ...]] | None = None
+    """What the experiment states, so that it is not for the first who comes to decide."""
+    size: int | None = None
 
 
 @dataclass
-class _Open:
+class _Ticket:
     """A parcel that is on its way."""
 
     node: str
@@ -78,6 +87,16 @@ class _Open:
     """Empty for a hello, as it is not yet known who is there."""
     round_no: int
     nonce: str = ""
+
+
+@dataclass
+class _Node:
+    """An address, and when it is to be asked who it is."""
+
+    ask_at: float = 0.0
+    pause: float = FIRST_PAUSE
+    asked: bool = False
+    """Whether it was; one that failed to answer is to be asked again."""
 
 
 class RemoteEngine:
@@ -96,15 +115,14 @@ class RemoteEngine:
         self.courier, self.rules = courier, rules
         self.known: dict[str, Known] = dict(known or {})
         self.node_by_site: dict[str, str] = {}
-        self.n_bytes = 0
-        """Carried so far, both ways, without what the engine adds."""
         self._note, self._notice, self._clock, self._pause = note, notice, clock, pause
         self._layout: Layout | None = None
-        self._n_channels = 0
-        self._greeted: set[str] = set()
-        self._refused: set[str] = set()
-        self._open: dict[str, _Open] = {}
-        self._over: dict[str, _Open] = {}
+        # In a run that goes on, the network is settled by those who were there when it began.
+        self._n_channels = max((entry.member.shape[0] for entry in self.known.values()), default=0)
+        self._nodes: dict[str, _Node] = {}
+        self._open: dict[str, _Ticket] = {}
+        self._over: dict[str, _Ticket] = {}
+        """Of rounds that are over."""
         self._round_no: int | None = None
         self._next_meeting = 0.0
 
@@ -139,145 +157,185 @@ class RemoteEngine:
         assert self._layout is not None
         self._round_no = tasks[0].round_no
         # A site may be killed at any time, so it keeps every round.
-        waiting = {task.site: replace(task, persist=True) for task in tasks}
+        asked = _Asked({task.site: replace(task, persist=True) for task in tasks}, self._clock())
         needed = min(self.rules.min_sites, len(tasks))
-        tries = dict.fromkeys(waiting, 0)
-        replies: list[Reply] = []
-        began = reminded = self._clock()
-        while waiting:
+        reminded = self._clock()
+        while asked.waiting:
             self._meet()
-            on_their_way = {parcel.site for parcel in self._open.values()}
-            for site, task in waiting.items():
-                if site in self.node_by_site and site not in on_their_way:
-                    tries[site] += 1
-                    self._send(self.node_by_site[site], site, task_parcel(task, self.rules.run, self._n_channels))
-            replies += self._collect(waiting)
-            for site in [site for site in waiting if tries[site] >= MAX_TRIES and not self._is_open(site)]:
-                self._say(site, f"gave no answer to {MAX_TRIES} tries; the round goes on without it")
-                del waiting[site]
-            late = self.rules.deadline_seconds is not None and self._clock() - began >= self.rules.deadline_seconds
-            absent = not any(site in self.node_by_site for site in waiting)
-            if len(replies) >= needed and waiting and (late or absent):
-                for site in sorted(waiting):
-                    self._say(site, "is too slow" if site in self.node_by_site else "is absent")
+            self._send_what_is_due(asked)
+            asked.replies += self._collect(asked.waiting)
+            self._give_up(asked, needed)
+            if len(asked.replies) >= needed and self._is_enough(asked):
                 break
             if self._clock() - reminded >= REMIND_SECONDS:
                 reminded = self._clock()
-                self._notice(f"round {self._round_no + 1}: waiting for {', '.join(sorted(waiting))}")
-            if waiting:
+                self._notice(f"round {self._round_no + 1}: waiting for {', '.join(sorted(asked.waiting))}")
+            if asked.waiting:
                 self._pause(POLL_SECONDS)
-        self._end_round()
-        return replies
-
-    def _is_open(self, site: str) -> bool:
-        return any(parcel.site == site for parcel in self._open.values())
-
-    def _end_round(self) -> None:
-        """What is still on its way is of a round that is over."""
+        # What is still on its way is of a round that is over.
         for ticket in [ticket for ticket, parcel in self._open.items() if parcel.site]:
-            self._over[ticket] = self._open.pop(ticket)
+            self._put_aside(ticket)
+        return asked.replies
+
+    def _send_what_is_due(self, asked: "_Asked") -> None:
+        # A node does one thing after another: more tasks would only put off the answer to the newest.
+        busy = {parcel.node for parcel in (*self._open.values(), *self._over.values())}
+        for site, task in asked.waiting.items():
+            node = self.node_by_site.get(site)
+            if node is not None and node not in busy and self._clock() >= asked.send_at[site]:
+                asked.tries[site] += 1
+                asked.send_at[site] = self._clock() + FIRST_PAUSE * asked.tries[site]
+                self._send(node, site, task_parcel(task, self.rules.run, self._n_channels))
+
+    def _give_up(self, asked: "_Asked", needed: int) -> None:
+        """A site that gives no answer, or can't do it, is left out of the round, unless it is needed."""
+        on_their_way = {parcel.site for parcel in self._open.values()}
+        for site in [site for site in asked.waiting if asked.tries[site] >= MAX_TRIES and site not in on_their_way]:
+            if len(asked.replies) + len(asked.waiting) > needed:
+                self._say(site, f"gave no answer to {MAX_TRIES} tries; the round goes on without it")
+                del asked.waiting[site]
+
+    def _is_enough(self, asked: "_Asked") -> bool:
+        """Whether the round goes on without those who have not answered."""
+        limit = self.rules.deadline_seconds
+        late = limit is not None and self._clock() - asked.began >= limit
+        absent = not any(site in self.node_by_site for site in asked.waiting)
+        if not asked.waiting or not (late or absent):
+            return False
+        behind = {parcel.node: parcel.round_no for parcel in self._over.values()}
+        for site in sorted(asked.waiting):
+            node = self.node_by_site.get(site)
+            if node is None:
+                self._say(site, "is absent")
+            elif node in behind:
+                self._say(site, f"is too slow: still at round {behind[node] + 1}")
+            else:
+                self._say(site, "is too slow")
+        return True
+
+    def _put_aside(self, ticket: str) -> None:
+        self._over[ticket] = self._open.pop(ticket)
+        if len(self._over) > MAX_OVER:
+            del self._over[next(iter(self._over))]
 
     def _say(self, site: str, what: str) -> None:
         self._note(Event(self._round_no, site, what))
+        if self._round_no is None:  # There is no ledger to read it in yet.
+            self._notice(f"{site}: {what}")
 
     def _send(self, node: str, site: str, parcel: Parcel, nonce: str = "") -> None:
         ticket = self.courier.send(node, parcel, self._round_no or 0)
-        self.n_bytes += parcel.n_bytes
-        self._open[ticket] = _Open(node, site, self._round_no if self._round_no is not None else -1, nonce)
+        if ticket:
+            self._open[ticket] = _Ticket(node, site, self._round_no if self._round_no is not None else -1, nonce)
 
     def _meet(self) -> None:
         """See who came and who left; ask newcomers who they are."""
-        if self._clock() < self._next_meeting:
+        now = self._clock()
+        if now < self._next_meeting:
             return
-        self._next_meeting = self._clock() + MEET_SECONDS
+        self._next_meeting = now + MEET_SECONDS
         here = set(self.courier.nodes())
+        for node in self._nodes.keys() - here:
+            del self._nodes[node]
         for site, node in list(self.node_by_site.items()):
             if node not in here:
                 del self.node_by_site[site]
                 self._say(site, "left")
-        for ticket in [ticket for ticket, parcel in self._open.items() if parcel.node not in here]:
-            del self._open[ticket]
-        self._greeted &= here
-        self._refused &= here
-        for node in sorted(here - self._greeted - self._refused):
-            self._greeted.add(node)
-            nonce = secrets.token_hex(16)
-            hello = Hello(run=self.rules.run, nonce=nonce)
-            self._send(node, "", Parcel(hello.model_dump_json(), {}), nonce)
+                # An older address that this one had replaced may be alive after all.
+                self._nodes = {other: found for other, found in self._nodes.items() if found.ask_at < inf}
+        for tickets in (self._open, self._over):
+            for ticket in [ticket for ticket, parcel in tickets.items() if parcel.node not in here]:
+                del tickets[ticket]
+        for node in sorted(here):
+            found = self._nodes.setdefault(node, _Node())
+            if not found.asked and now >= found.ask_at:
+                found.asked = True
+                nonce = secrets.token_hex(16)
+                self._send(node, "", Parcel(Hello(run=self.rules.run, nonce=nonce).model_dump_json(), {}), nonce)
 
     def _collect(self, waiting: dict[str, Task]) -> list[Reply]:
         """Take in what has come; a reply takes its site off the list."""
         replies: list[Reply] = []
         for ticket, answer in self.courier.collect():
-            if isinstance(answer, Parcel):
-                self.n_bytes += answer.n_bytes
-            if (parcel := self._open.pop(ticket, None)) is None:
-                if (over := self._over.pop(ticket, None)) is not None:
-                    self._say(over.site, f"its answer for round {over.round_no + 1} came when that was over: refused")
-            elif not parcel.site:
-                self._seat(parcel, answer)
-            elif parcel.site in waiting:
-                replies += self._take(parcel, answer, waiting)
+            if (parcel := self._open.pop(ticket, None)) is not None:
+                if not parcel.site:
+                    self._seat(parcel, answer)
+                elif parcel.site in waiting:
+                    replies += self._take(parcel.site, answer, waiting)
+            elif (over := self._over.pop(ticket, None)) is not None:
+                came = "its answer" if isinstance(answer, Parcel) else "word that it has none"
+                self._say(over.site, f"{came} for round {over.round_no + 1} came when that was over: refused")
         return replies
 
-    def _take(self, parcel: _Open, answer: Parcel | str, waiting: dict[str, Task]) -> list[Reply]:
-        site = parcel.site
+    def _take(self, site: str, answer: Parcel | str, waiting: dict[str, Task]) -> list[Reply]:
         if isinstance(answer, str):
             # Nothing that the site said, so it is asked again; the number of tries is limited.
             self._say(site, f"no answer: {answer[:300]}")
             return []
-        task = waiting.pop(site)
         try:
-            return [self._reply(site, task, answer)]
+            reply = self._reply(site, waiting[site], answer)
+        except _FailedError as error:
+            self._say(site, f"failed: {error}")
+            return []
         except ReplyError as error:
             self._say(site, f"refused: {error}")
+            del waiting[site]
             return []
+        del waiting[site]
+        return [reply]
 
     def _reply(self, site: str, task: Task, answer: Parcel) -> Reply:
         assert self._layout is not None
+        known = self.known[site]
         signed = Signed.read(answer.about)
-        if not is_signed(signed.content, signed.signature, self.known[site].key):
+        if not is_signed(signed.content, signed.signature, known.key):
             raise ReplyError("its answer is not signed with its key")
         if kind_of(signed.content) == "failure":
-            raise ReplyError(f"it failed: {Failure.read(signed.content).what}")
+            raise _FailedError(Failure.read(signed.content).what)
         form = ReplyForm.read(signed.content)
         expected = (self.rules.run, site, task.round_no, task.action)
         if (form.run, form.site, form.round_no, form.action) != expected:
             raise ReplyError(f"it answered for {form.site}, round {form.round_no + 1}, {form.action}")
+        if form.n_train != known.member.n_train:
+            raise ReplyError(f"it claims {form.n_train} training images, and joined with {known.member.n_train}")
+        if form.evaluation and form.evaluation.test_dice_by_class.keys() != known.member.classes.keys():
+            raise ReplyError(f"it evaluated the classes {', '.join(form.evaluation.test_dice_by_class)}")
         return replace(reply_from(form, answer.arrays, self._layout), signed=signed.model_dump())
 
-    def _seat(self, parcel: _Open, answer: Parcel | str) -> None:
+    def _seat(self, parcel: _Ticket, answer: Parcel | str) -> None:
         """A newcomer says who it is."""
-        node = parcel.node
-        self._greeted.add(node)
-        if isinstance(answer, str):
-            self._notice(f"node {node} gave no answer to a hello: {answer[:300]}")
-            self._greeted.discard(node)  # To be asked again.
-            return
-        name = "?"
+        node, name = self._nodes[parcel.node], "?"
         try:
+            if isinstance(answer, str):
+                raise _FailedError(answer)
             signed = Signed.read(answer.about)
             if kind_of(signed.content) == "failure":
-                raise ReplyError(f"it failed: {Failure.read(signed.content).what}")
+                raise _FailedError(Failure.read(signed.content).what)
             form = MemberForm.read(signed.content)
             name = form.name
             self._check(form, signed, parcel.nonce)
+        except _FailedError as error:
+            if node.pause == FIRST_PAUSE:
+                self._say("?", f"node {parcel.node} can't say who it is, and is asked again: {str(error)[:300]}")
+            node.asked, node.ask_at = False, self._clock() + node.pause
+            node.pause = min(2 * node.pause, LONGEST_PAUSE)
+            return
         except ReplyError as error:
-            self._refused.add(node)
-            self._say(name, f"node {node} was refused: {error}")
+            self._say(name, f"node {parcel.node} was refused: {error}")
             return
         before = self.node_by_site.get(name)
-        self.node_by_site[name] = node
+        self.node_by_site[name] = parcel.node
         if name not in self.known:
             self.known[name] = Known(form.key, form.member)
             self._note(Event(self._round_no, name, "joined", self.known[name]))
         else:
             self._say(name, "came back" if before is None else "came back under another address")
-        if before is not None and before != node:
-            # What was sent to the old address is sent again to the new one.
-            self._refused.add(before)
+        if before is not None and before != parcel.node:
+            # What was sent to the old address is sent again to the new one; the old one may yet be asked again.
             for ticket in [ticket for ticket, other in self._open.items() if other.site == name]:
-                del self._open[ticket]
+                self._put_aside(ticket)
+            if before in self._nodes:
+                self._nodes[before] = _Node(ask_at=inf)
 
     def _check(self, form: MemberForm, signed: Signed, nonce: str) -> None:
         if not is_signed(signed.content, signed.signature, form.key):
@@ -297,9 +355,14 @@ class RemoteEngine:
             raise ReplyError("it has other data than when it joined; restore it, or start a new run")
         if self._n_channels and form.shape[0] > self._n_channels:
             raise ReplyError(f"its images have {form.shape[0]} channels, the network takes {self._n_channels}")
+        its = form.member
+        if self.rules.classes is not None and its.classes != self.rules.classes:
+            raise ReplyError(f"its classes are {its.classes}, the experiment's {self.rules.classes}")
+        if self.rules.size is not None and its.shape[1:] != (self.rules.size, self.rules.size):
+            raise ReplyError(f"its images are {its.shape[2]}x{its.shape[1]}, and data.size is {self.rules.size}")
         first = next(iter(self.known.values()), None)
         if first is not None:
-            ours, its = first.member, form.member
+            ours = first.member
             if ours.shape[1:] != its.shape[1:]:
                 raise ReplyError(
                     f"its images are {its.shape[2]}x{its.shape[1]}, those of {ours.name!r} "
@@ -307,3 +370,18 @@ class RemoteEngine:
                 )
             if ours.classes != its.classes:
                 raise ReplyError(f"its classes are {its.classes}, those of {ours.name!r} {ours.classes}")
+
+
+class _FailedError(ReplyError):
+    """A site that could not do what it was asked; it is asked again."""
+
+
+@dataclass
+class _Asked:
+    """One round's question, and how far it is answered."""
+
+    waiting: dict[str, Task]
+    began: float
+    replies: list[Reply] = field(default_factory=list)
+    tries: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    send_at: dict[str, float] = field(default_factory=lambda: defaultdict(float))

@@ -1,6 +1,7 @@
 """The ClientApp: a message goes to the site's own process, its answer back. Nothing heavy is imported here."""
 
 import os
+import traceback
 from pathlib import Path
 
 from flwr.app import Context, Message
@@ -17,11 +18,15 @@ def client_app(config_file: Path) -> ClientApp:
     app = ClientApp()
 
     def answer(message: Message, context: Context) -> Message:
-        site, data = _who(context, config_file)
-        home = Path(str(context.node_config.get("home") or Path.home() / ".fedce" / "sites" / site))
-        parcel = from_record(message.content)
-        # The parent is the SuperNode's executor, which ends with the SuperNode.
-        return Message(to_record(ask_resident(config_file, site, data, home, parcel, os.getppid())), reply_to=message)
+        try:
+            site, data = _who(context, config_file)
+            home = Path(str(context.node_config.get("home") or Path.home() / ".fedce" / "sites" / site))
+            # The parent is the SuperNode's executor, which ends with the SuperNode.
+            found = ask_resident(config_file, site, data, home, from_record(message.content), os.getppid())
+        except Exception as error:  # noqa: BLE001 (Flower tells the server the text of any error, and that may be private)
+            traceback.print_exc()  # Into the SuperNode's own log.
+            raise RuntimeError(f"{type(error).__name__}; see the log of the SuperNode") from None
+        return Message(to_record(found), reply_to=message)
 
     for kind in (app.query, app.train, app.evaluate):
         kind()(answer)

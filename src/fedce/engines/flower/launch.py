@@ -12,7 +12,7 @@ import tomli_w
 
 from fedce.config import Config, dumps
 from fedce.data import load_sites
-from fedce.engines.flower.server import OUTCOME
+from fedce.engines.flower.server import NOTICES, OUTCOME
 from fedce.engines.launching import Follower, Programs, free_ports, need, program, until
 from fedce.errors import EngineError, RunError
 from fedce.experiment import Observer, Result, resolve
@@ -84,13 +84,14 @@ def run_here(
 ) -> Result:
     """SuperLink, one SuperNode for each site, and the app, on this machine; all end with the run."""
     need("flwr", "flower")
+    config = resolve(config)
     sites = [site.name for site in load_sites(config.data, notify=observer.notice)]
     members = config.engine.members or dict.fromkeys(sites, "")
     config = config.model_copy(update={"engine": config.engine.model_copy(update={"members": members})})
     run_folder = RunFolder(out)
     engine_folder = out.with_name(f"{out.name}.engine").resolve()
     if not resume:
-        RunFolder.create(out, resolve(config), replace=replace)
+        RunFolder.create(out, config, replace=replace)
         shutil.rmtree(engine_folder, ignore_errors=True)
     elif run_folder.results_file.exists():
         observer.notice(f"{out} is finished; nothing to do")
@@ -102,7 +103,7 @@ def run_here(
     with Programs(engine_folder / "logs", QUIET) as programs:
         federation = Federation(programs, engine_folder, sites, config.data.source)
         federation.start()
-        follower = Follower(run_folder, config, observer)
+        follower = Follower(run_folder, config, observer, engine_folder / NOTICES)
         run_id = federation.submit(app)
         _wait(federation, follower, run_id)
     return Result(out, run_folder.results)

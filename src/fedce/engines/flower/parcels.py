@@ -1,16 +1,22 @@
 """A parcel as a Flower record and back."""
 
+import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from fedce.errors import ReplyError
+from fedce.messages import MAX_MODELS
+from fedce.params import Vector
 from fedce.wire import Parcel
 
-ABOUT, ARRAYS = "fedce.about", "fedce.arrays"
+ABOUT, ARRAYS, RAW = "fedce.about", "fedce.arrays", "fedce.float32"
 
 
 def to_record(parcel: Parcel) -> RecordDict:
     # Arrays are stored by content: one that goes to all sites is at the SuperLink once.
-    arrays = ArrayRecord({name: Array(array) for name, array in parcel.arrays.items()})
+    # As plain bytes, because Flower's own form is a file that has to be parsed before it is known to be harmless.
+    arrays = ArrayRecord(
+        {name: Array("float32", array.shape, RAW, array.tobytes()) for name, array in parcel.arrays.items()}
+    )
     return RecordDict({ABOUT: ConfigRecord({"json": parcel.about}), ARRAYS: arrays})
 
 
@@ -19,7 +25,12 @@ def from_record(record: RecordDict) -> Parcel:
     text = about.get("json") if isinstance(about, ConfigRecord) else None
     if not isinstance(text, str) or not isinstance(arrays, ArrayRecord):
         raise ReplyError("its message is not one of fedce's")
-    try:
-        return Parcel(text, {name: array.numpy() for name, array in arrays.items()})
-    except (ValueError, TypeError, EOFError) as error:
-        raise ReplyError(f"its arrays can't be read ({error})") from None
+    if len(arrays) > MAX_MODELS + 1:
+        raise ReplyError(f"it sent {len(arrays)} arrays, at most {MAX_MODELS + 1} are read")
+    return Parcel(text, {name: _vector(array) for name, array in arrays.items()})
+
+
+def _vector(array: Array) -> Vector:
+    if array.stype != RAW or len(array.data) % 4:
+        raise ReplyError("its arrays are not vectors of 32-bit numbers")
+    return np.frombuffer(array.data, "<f4").astype(np.float32)  # A copy: what was received can't be written to.

@@ -2,16 +2,19 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from time import monotonic
 
 from flwr.app import Context, Message, MessageType
 from flwr.serverapp import Grid, ServerApp
 
 from fedce.engines.flower.parcels import from_record, to_record
 from fedce.errors import FedceError, ReplyError
-from fedce.files import write_json
+from fedce.files import append_line, write_json
 from fedce.wire import Parcel, kind_of
 
-OUTCOME = "outcome.json"
+OUTCOME, NOTICES = "outcome.json", "notices.txt"
+LIFE_SECONDS = 11 * 3600.0
+"""Flower forgets a message after twelve hours."""
 
 
 class FlowerCourier:
@@ -19,7 +22,8 @@ class FlowerCourier:
 
     def __init__(self, grid: Grid) -> None:
         self.grid = grid
-        self.open: set[str] = set()
+        self.open: dict[str, float] = {}
+        """Tickets, and when they were given out."""
 
     def nodes(self) -> list[str]:
         # With the time it came: an authenticated node that was restarted has its old number, and lost its message.
@@ -30,16 +34,19 @@ class FlowerCourier:
         message = Message(
             to_record(parcel), dst_node_id=int(node.partition("@")[0]), message_type=kind, group_id=str(round_no + 1)
         )
-        (ticket,) = self.grid.push_messages([message])
-        self.open.add(str(ticket))
+        ticket = next(iter(self.grid.push_messages([message])), None)
+        if not ticket:  # The node has gone this instant.
+            return ""
+        self.open[str(ticket)] = monotonic()
         return str(ticket)
 
     def collect(self) -> Iterator[tuple[str, Parcel | str]]:
+        self.open = {ticket: sent for ticket, sent in self.open.items() if monotonic() - sent < LIFE_SECONDS}
         if not self.open:
             return
         for message in self.grid.pull_messages(self.open):
             ticket = message.metadata.reply_to_message_id
-            self.open.discard(ticket)
+            self.open.pop(ticket, None)
             if message.has_error():
                 yield ticket, f"{message.error.reason}"
                 continue
@@ -58,8 +65,10 @@ def server_app(config_file: Path) -> ServerApp:
         from fedce.experiment import Observer, coordinate
 
         out = Path(str(context.run_config["out"])).expanduser()
-        outcome = out.with_name(f"{out.name}.engine") / OUTCOME
-        observer = Observer(notice=lambda message: print(message, flush=True))  # noqa: T201 (into Flower's log)
+        folder = out.with_name(f"{out.name}.engine")
+        folder.mkdir(parents=True, exist_ok=True)
+        outcome = folder / OUTCOME
+        observer = Observer(notice=lambda message: append_line(folder / NOTICES, message))
         try:
             coordinate(load(config_file), out, FlowerCourier(grid), observer=observer, command=_command(context))
         except FedceError as error:
