@@ -20,7 +20,7 @@ START_SECONDS = 120.0
 """The simulator sometimes waits for ever for its own clients (1 of 11 starts): after this time it is started anew."""
 MAX_STARTS = 3
 SYNC_SECONDS = 300
-SIMULATOR = "simulator"
+SIMULATOR, MODULE = "simulator", "fedce.engines.nvflare.simulator"
 
 
 def deploy(config: Config, out: Path) -> str:
@@ -110,10 +110,8 @@ def _simulate(folder: Path, clients: dict[str, str], data: str, runs: Path, foll
     settings.write(workspace / "local", source)
     # One thread for each process: there are as many of these as sites.
     with Programs(folder / "logs", {"OMP_NUM_THREADS": "1"}) as programs:
-        module = "fedce.engines.nvflare.simulator"
-        programs.start(
-            SIMULATOR, [sys.executable, "-m", module, str(folder / "job"), str(workspace), ",".join(clients)]
-        )
+        inputs = [str(folder / "job"), str(workspace), ",".join(clients)]
+        programs.start(SIMULATOR, [sys.executable, "-m", MODULE, *inputs])
         began = monotonic()
         while not (folder / OUTCOME).exists():
             follower.look()

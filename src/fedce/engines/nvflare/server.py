@@ -12,11 +12,10 @@ from nvflare.collab import collab
 from nvflare.collab.api.exceptions import RunAborted
 
 from fedce.engines.nvflare import settings
-from fedce.errors import ConfigError, EngineError, FedceError, ReplyError
+from fedce.errors import ConfigError, EngineError, ReplyError
 from fedce.files import write_json
 from fedce.wire import Parcel
 
-PAUSE = "fedce.pause"
 PING_SECONDS, PING_TIMEOUT = 3.0, 10.0
 GONE_SECONDS = 30.0
 """A client that has not been heard of for so long is gone."""
@@ -31,46 +30,57 @@ class NvflareCourier:
 
     def __init__(self, clients: Mapping[str, Any], is_aborted: Callable[[], bool] = lambda: False) -> None:
         self.clients = dict(clients)
+        self.round_no = 0
         self.paused = False
         self._is_aborted = is_aborted
         self._tickets = count()
         self._open: dict[str, tuple[str, float]] = {}
         self._came: SimpleQueue[tuple[str, Parcel | str]] = SimpleQueue()
         self._heard: dict[str, float] = {}
-        self._round_no = 0
+        self._began = monotonic()
         for client in self.clients:
             Thread(target=self._watch, args=(client,), daemon=True).start()
 
     def nodes(self) -> list[str]:
-        if self._is_aborted():
-            raise RunAborted("the job was aborted")
+        self._check()
         now = monotonic()
         return [client for client, heard in self._heard.items() if now - heard < GONE_SECONDS]
 
     def send(self, node: str, parcel: Parcel, round_no: int) -> str:
-        if self.paused and round_no > self._round_no:
+        if self.paused and round_no > self.round_no:
             raise EngineError("paused between two rounds; submit the job again to go on")
-        self._round_no = round_no
+        self.round_no = round_no
         ticket = f"{node}/{next(self._tickets)}"
         self._open[ticket] = (node, monotonic())
         Thread(target=self._call, args=(ticket, node, parcel), daemon=True).start()
         return ticket
 
     def collect(self) -> Iterator[tuple[str, Parcel | str]]:
+        self._check()
         while True:
             try:
                 yield self._came.get_nowait()
             except Empty:
                 return
 
-    def pause(self) -> None:
-        """Stop before the next round begins."""
-        self.paused = True
+    def _check(self) -> None:
+        """An aborted job ends at once, rather than to take every call that was cut off for a site that is gone."""
+        if self._is_aborted():
+            raise RunAborted("the job was aborted")
+
+    def command(self, topic: str) -> dict[str, Any]:
+        """Answer an administrator; a pause stops the job before its next round begins."""
+        self.paused = self.paused or topic == settings.PAUSE
+        nodes = self.nodes()
+        settled = len(nodes) == len(self.clients) or monotonic() - self._began > GONE_SECONDS
+        return {"round": self.round_no, "nodes": nodes, "settled": settled, "paused": self.paused}
 
     def _call(self, ticket: str, client: str, parcel: Parcel) -> None:
         answer: Parcel | str
         try:
             answer = Parcel.from_bytes(self.clients[client](timeout=CALL_SECONDS).answer(ticket, parcel.to_bytes()))
+        except RunAborted:
+            return
         except ReplyError as error:
             answer = Parcel(str(error), {})  # Not signed, and so refused with a reason.
         except Exception as error:  # noqa: BLE001 (whatever it was, there is no answer)
@@ -119,17 +129,17 @@ class Coordinator:
         out = Path(settings.load(Path(workspace.get_site_config_dir())).runs).expanduser() / self.run
         beside = out.with_name(f"{out.name}.engine")
         courier = NvflareCourier({client.name: client for client in collab.clients}, lambda: bool(context.is_aborted()))
-        collab.fl_ctx.get_engine().register_app_command(PAUSE, _pause, courier)
+        for topic in (settings.NODES, settings.PAUSE):
+            collab.fl_ctx.get_engine().register_app_command(topic, _command, courier)
         write_json(beside / settings.STARTED, {"clients": sorted(courier.clients)})
         observer = Observer(notice=lambda message: print(message, flush=True))  # noqa: T201 (into NVFlare's log)
         try:
             coordinate(load(config_file), out, courier, observer=observer, command=self.command or "nvflare job submit")
-        except FedceError as error:
+        except Exception as error:
             write_json(beside / settings.OUTCOME, {"error": str(error)})
             raise
         write_json(beside / settings.OUTCOME, {"error": None})
 
 
-def _pause(topic: str, data: Any, context: Any, courier: NvflareCourier) -> dict[str, Any]:
-    courier.pause()
-    return {"paused": True}
+def _command(topic: str, data: Any, context: Any, courier: NvflareCourier) -> dict[str, Any]:
+    return courier.command(topic)

@@ -19,6 +19,8 @@ from fedce.files import read_json, write_bytes, write_json
 FILE = "fedce.toml"
 EXPERIMENT, STARTED, OUTCOME = "experiment.toml", "started.json", "outcome.json"
 """In a job; and beside a run folder, when its coordinator has started, and how it ended."""
+NODES, PAUSE = "fedce.nodes", "fedce.pause"
+"""What a running job can be asked, and told, by an administrator."""
 SERVER_CLASS = "fedce.engines.nvflare.server.Coordinator"
 CLIENT_CLASS = "fedce.engines.nvflare.client.Hospital"
 CONTROLLER = "nvflare.collab.runtime.controller.CollabController"
