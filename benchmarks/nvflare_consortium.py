@@ -16,8 +16,16 @@ import yaml
 
 from fedce.engines.launching import Programs, free_ports, program
 from fedce.engines.nvflare import settings
+from fedce.files import write_json
 
 ADMIN = "admin@consortium.org"
+RIGHTS = {
+    **dict.fromkeys(["submit_job", "manage_job", "view", "operate"], "any"),
+    "byoc": "none",
+    "shell_commands": "none",
+}
+STRICT = {"format_version": "1.0", "permissions": {"project_admin": RIGHTS}}
+"""What a hospital that trusts nobody's code allows."""
 BUILDERS: list[dict[str, Any]] = [
     {
         "path": "nvflare.lighter.impl.workspace.WorkspaceBuilder",
@@ -60,6 +68,7 @@ class Consortium:
         for site in self.sites:
             own = settings.Settings(data=data, home=str(self.folder / "sites"))
             settings.write(self.kit(site) / "local", own)
+            write_json(self.kit(site) / "local" / "authorization.json", STRICT)
 
     def _keep_jobs_here(self) -> None:
         """The server's own store of jobs is in /tmp/nvflare unless it is told otherwise."""

@@ -165,7 +165,11 @@ def test_arrays_come_back_as_they_were_sent():
     params = one_round(FedCEAggregator(), sent).params
     assert params["w"].dtype == np.float64
     assert params["steps"].dtype == np.int64
+    assert params["steps"].shape == ()
     assert params["steps"] == 3
+    tensors = one_round(FedCEAggregator(), [update(site, 0, [1.0, 0.2]) for site in "ab"]).params
+    assert tensors["steps"].shape == torch.Size([])
+    assert tensors["steps"].dtype == torch.int64
 
 
 def test_an_unknown_mode_is_one_clear_line():

@@ -3,6 +3,7 @@
 import json
 import os
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
@@ -27,6 +28,7 @@ from fedce.wire import Parcel
 from sockets import Watcher
 from support import rounds_of, write_site
 
+ROOT = Path(__file__).parents[2]
 SITES = ("east", "north", "south")
 SMALL = {"model.channels": [4, 8], "rounds": 3, "engine.name": "nvflare", "engine.members": dict.fromkeys(SITES, "")}
 LIMIT = 300.0
@@ -81,8 +83,8 @@ def test_killed_and_resumed_it_gives_the_same_bits_and_nobody_outside_is_spoken_
     RunFolder(out).check_chain()
 
 
-def test_a_provisioned_federation_survives_kills_and_keeps_credit(tmp_path: Path, images: Path, local: Path):
-    """As in docs/nvflare.md: certificates, mutual TLS, a job without code; a site and the coordinator are killed."""
+def test_a_provisioned_federation_survives_kills_with_the_same_bits(tmp_path: Path, images: Path, local: Path):
+    """As in docs/nvflare.md: mutual TLS, nobody may send code; the coordinator and the one who keeps it are killed."""
     consortium = Consortium(tmp_path, SITES, str(images))
     launch.write_job(load(None, {**SMALL, "data.source": "elsewhere"}), tmp_path / "job", "federation", "test")
     run = RunFolder(consortium.runs / "federation")
@@ -91,7 +93,9 @@ def test_a_provisioned_federation_survives_kills_and_keeps_credit(tmp_path: Path
         command = [sys.executable, "-m", "fedce.engines.nvflare.keeping", str(tmp_path / "job")]
         programs.start("keeper", [*command, "--kit", str(consortium.admin)])
         wait_for(lambda: run.rounds(), LIMIT, "no round")
+        consortium.kill("keeper")
         os.kill(consortium.job_processes("localhost")[0], signal.SIGKILL)
+        programs.start("keeper", [*command, "--kit", str(consortium.admin)])
         wait_for(lambda: programs.running["keeper"].poll() is not None, LIMIT, "the run did not end")
         assert programs.running["keeper"].returncode == 0, programs.tail("keeper")
     assert same(run.path, local)
@@ -100,6 +104,27 @@ def test_a_provisioned_federation_survives_kills_and_keeps_credit(tmp_path: Path
     assert (tmp_path / "sites" / "east" / "key.pem").stat().st_mode & 0o777 == 0o600
     told = (tmp_path / "logs" / "localhost.log").read_text()
     assert str(images) not in told
+
+
+def test_the_drop_in_example_runs_in_nvflares_own_recipe(tmp_path: Path):
+    """Ten marked lines; the client script is one for NVFlare's own FedCE."""
+    shutil.copytree(ROOT / "examples" / "nvflare_drop_in", tmp_path / "examples" / "nvflare_drop_in")
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-m", "examples.nvflare_drop_in.job", "2"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    told = dict(line.split(": ") for line in done.stdout.splitlines() if line.endswith(" %"))
+    assert sorted(told) == ["site-1", "site-2", "site-3"]
+    assert sum(float(share.removesuffix(" %")) for share in told.values()) == pytest.approx(100, abs=0.2)
+    marked = (ROOT / "examples" / "nvflare_drop_in" / "job.py").read_text().count("# fedce\n")
+    assert marked <= 10
 
 
 class Answers:

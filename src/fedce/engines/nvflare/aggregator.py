@@ -58,6 +58,11 @@ class FedCEAggregator(ModelAggregator):  # type: ignore[misc]
         if history_file and Path(history_file).exists():
             self.restore(read_json(Path(history_file)))
 
+    @property
+    def shares(self) -> dict[str, float]:
+        """Contributions so far, of everybody who ever took part; they sum to 1."""
+        return self._algorithm.weights(self.accounts, dict.fromkeys(self.accounts, 1)) if self.accounts else {}
+
     def reset_stats(self) -> None:
         self._results = {}
 
@@ -191,7 +196,7 @@ def _like(arrays: Mapping[str, NDArray[Any]], results: Mapping[str, FLModel]) ->
     for name, array in arrays.items():
         value = sent.get(name)
         array = array.astype(_array(value).dtype) if value is not None else array
-        made[name] = array if isinstance(value, np.ndarray) else torch.from_numpy(np.ascontiguousarray(array))
+        made[name] = array if isinstance(value, np.ndarray) else torch.from_numpy(np.array(array))
     return made
 
 

@@ -21,6 +21,7 @@ from fedce.config import load
 from fedce.engines.launching import need
 from fedce.engines.nvflare.settings import EXPERIMENT, NODES, PAUSE
 from fedce.errors import ConfigError, EngineError, FedceError
+from fedce.files import read_json
 
 LOOK_SECONDS = 3.0
 CONNECT_SECONDS = 10.0
@@ -39,10 +40,13 @@ def keep(job: Path, kit: Path, tell: Tell = lambda message: None) -> None:
     if not (kit / "startup" / "fed_admin.json").exists():
         raise ConfigError(f"{kit} is no startup kit of an NVFlare administrator (no startup/fed_admin.json)")
     engine = load(config_file).engine
-    seen, job_id = Seen(), ""
+    seen, job_id, looked = Seen(), "", False
     while True:
         # A lost connection is made again, and the job looked at again: it may have gone on meanwhile.
         with suppress(ConnectionError), _session(kit, tell) as session:
+            if not looked and (job_id := _running(session, str(read_json(job / "meta.json")["name"]))):
+                tell(f"goes on with {job_id}, which was submitted before")
+            looked = True
             if not job_id:
                 _gather(session, len(engine.members), engine.min_sites, engine.join_seconds, tell)
                 job_id = str(_ask(session.submit_job, str(job.resolve())))
@@ -148,6 +152,14 @@ def _ask(function: Callable[..., Any], *arguments: Any) -> Any:
         raise ConnectionError(str(error)) from None
     except Exception as error:  # noqa: BLE001 (NVFlare has an error of its own for each reason)
         raise EngineError(f"NVFlare refuses: {error}") from None
+
+
+def _running(session: Any, name: str) -> str:
+    """A job of that name which has not ended, because somebody else has submitted it, or this program was killed."""
+    for entry in _ask(session.list_jobs, False, None, None, name) or []:
+        if entry.get("job_name") == name and not str(entry.get("status")).startswith("FINISHED"):
+            return str(entry["job_id"])
+    return ""
 
 
 def _gather(session: Any, wanted: int, needed: int, seconds: float, tell: Tell) -> None:
