@@ -206,7 +206,7 @@ def test_a_pause_ends_the_job_between_two_rounds_and_an_abort_at_once():
     courier = NvflareCourier({"site": Answers(lambda ticket, sent: sent)}, lambda: bool(aborted))
     courier.send("site", Parcel("{}", {}), 4)
     assert courier.command(settings.NODES)["paused"] is False
-    assert courier.command(settings.PAUSE) == {"round": 4, "nodes": ["site"], "settled": True, "paused": True}
+    assert courier.command(settings.PAUSE) == {"round": 4, "nodes": ["site"], "paused": True}
     courier.send("site", Parcel("{}", {}), 4)
     with pytest.raises(EngineError, match="submit the job again"):
         courier.send("site", Parcel("{}", {}), 5)
@@ -306,6 +306,20 @@ def test_a_returned_client_is_seen_once(monkeypatch):
     assert [seen.returned(jobs, "1") for _ in range(4)] == [set()] * 4
     seen.returned({"a": {"1"}, "b": {"1"}}, "1")
     assert [seen.returned(jobs, "1") for _ in range(3)][-1] == {"b"}
+
+
+def test_jobs_that_end_early_and_without_a_round_are_given_up(monkeypatch):
+    seen = keeping.Seen()
+    for _ in range(keeping.MAX_FRUITLESS):
+        assert not seen.is_hopeless()
+        seen.begin()
+    assert seen.is_hopeless()
+    seen.progress(0)
+    assert not seen.is_hopeless()
+    for _ in range(keeping.MAX_FRUITLESS):
+        seen.begin()
+    monkeypatch.setattr(keeping, "EARLY_SECONDS", -1)
+    assert not seen.is_hopeless()
 
 
 @pytest.mark.parametrize("missing", ["job", "kit"])

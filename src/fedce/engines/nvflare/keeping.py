@@ -26,7 +26,8 @@ from fedce.files import read_json
 LOOK_SECONDS = 3.0
 CONNECT_SECONDS = 10.0
 MAX_FRUITLESS = 3
-"""So many jobs in a row may end without a new round."""
+"""So many jobs in a row may end early and without a new round."""
+EARLY_SECONDS = 600.0
 N_LOOKS = 3
 """What has been seen so often in a row is taken to be so."""
 Tell = Callable[[str], None]
@@ -56,7 +57,7 @@ def keep(job: Path, kit: Path, tell: Tell = lambda message: None) -> None:
             if status == "FINISHED:COMPLETED":
                 return
             tell(f"the job ended as {status}")
-            if seen.n_fruitless >= MAX_FRUITLESS:
+            if seen.is_hopeless():
                 raise EngineError(
                     f"{MAX_FRUITLESS} jobs in a row ended without a round; see 'nvflare job logs {job_id}'"
                 )
@@ -69,6 +70,7 @@ class Seen:
 
     round_no: int = -1
     n_fruitless: int = 0
+    began: float = 0.0
     n_dead: int = 0
     """Looks in a row at a job that NVFlare lists and does not run."""
     n_without_job: dict[str, int] = field(default_factory=dict)
@@ -78,11 +80,17 @@ class Seen:
 
     def begin(self) -> None:
         self.n_fruitless += 1
+        self.began = monotonic()
         self.n_dead, self.n_without_job = 0, {}
 
     def progress(self, round_no: int) -> None:
         if round_no > self.round_no:
             self.round_no, self.n_fruitless = round_no, 0
+
+    def is_hopeless(self) -> bool:
+        if monotonic() - self.began > EARLY_SECONDS:
+            self.n_fruitless = 0
+        return self.n_fruitless >= MAX_FRUITLESS
 
     def returned(self, jobs_by_client: dict[str, set[str]], job_id: str) -> set[str]:
         """Clients that could take part again."""

@@ -37,14 +37,13 @@ class NvflareCourier:
         self._open: dict[str, tuple[str, float]] = {}
         self._came: SimpleQueue[tuple[str, Parcel | str]] = SimpleQueue()
         self._heard: dict[str, float] = {}
-        self._began = monotonic()
         for client in self.clients:
             Thread(target=self._watch, args=(client,), daemon=True).start()
 
     def nodes(self) -> list[str]:
         self._check()
         now = monotonic()
-        return [client for client, heard in self._heard.items() if now - heard < GONE_SECONDS]
+        return [client for client, heard in list(self._heard.items()) if now - heard < GONE_SECONDS]
 
     def send(self, node: str, parcel: Parcel, round_no: int) -> str:
         if self.paused and round_no > self.round_no:
@@ -71,9 +70,7 @@ class NvflareCourier:
     def command(self, topic: str) -> dict[str, Any]:
         """Answer an administrator; a pause stops the job before its next round begins."""
         self.paused = self.paused or topic == settings.PAUSE
-        nodes = self.nodes()
-        settled = len(nodes) == len(self.clients) or monotonic() - self._began > GONE_SECONDS
-        return {"round": self.round_no, "nodes": nodes, "settled": settled, "paused": self.paused}
+        return {"round": self.round_no, "nodes": self.nodes(), "paused": self.paused}
 
     def _call(self, ticket: str, client: str, parcel: Parcel) -> None:
         answer: Parcel | str
