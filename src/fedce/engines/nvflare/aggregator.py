@@ -1,0 +1,208 @@
+"""FedCE for NVFlare's own recipes: `FedAvgRecipe(aggregator=FedCEAggregator(), ...)`; client scripts stay as they are.
+
+The meta keys are those of NVFlare's FedCE. A client sends the update, and `fedce_minus_val`: the mean error so far of
+the model without it. It gets `fedce_coef`: everybody's weight in the model, 0 for who has no part in it.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from math import isfinite
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
+from nvflare.app_common.aggregators.model_aggregator import ModelAggregator
+
+from fedce.algorithms.base import Account
+from fedce.algorithms.fedce import FedCE, gamma_cos
+from fedce.errors import ConfigError, ReplyError, nearest
+from fedce.files import read_json, write_json
+from fedce.params import Entry, Layout, Params, from_named, inner_products, to_named, weighted_sum
+
+ERROR, WEIGHTS = "fedce_minus_val", "fedce_coef"
+COMBINE = {"plus": "sum", "times": "product"}
+Shapes = tuple[tuple[str, tuple[int, ...]], ...]
+MIN_SITES = 2
+"""With one alone there are no others to compare it with."""
+
+
+class FedCEAggregator(ModelAggregator):  # type: ignore[misc]
+    """Weights by contribution, over whoever is present; what can't be used is refused with a line in the log."""
+
+    def __init__(
+        self,
+        mode: str = "plus",
+        trainable_param_names: Sequence[str] | None = None,
+        max_share: float = 0.8,
+        history_file: str | None = None,
+    ) -> None:
+        """`history_file`: kept after every round, so that a restarted job goes on with the credit so far."""
+        super().__init__()
+        if mode not in COMBINE:
+            raise ConfigError(f"mode: expected plus or times, got {mode!r}{nearest(str(mode), COMBINE)}")
+        # NVFlare writes a job from attributes that are called like the arguments.
+        self.mode, self.max_share, self.history_file = mode, max_share, history_file
+        self.trainable_param_names = list(trainable_param_names or [])
+        combine = cast(Literal["sum", "product"], COMBINE[mode])
+        self._algorithm = FedCE(combine=combine, preset="nvflare", max_share=max_share)
+        self._results: dict[str, FLModel] = {}
+        self._shapes: Shapes | None = None
+        self._round_no = -1
+        self._before: dict[str, Account] = {}
+        self.accounts: dict[str, Account] = {}
+        """What each site has earned, over the rounds that it took part in."""
+        if history_file and Path(history_file).exists():
+            self.restore(read_json(Path(history_file)))
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Contributions so far, of everybody who ever took part; they sum to 1."""
+        return self._algorithm.weights(self.accounts, dict.fromkeys(self.accounts, 1)) if self.accounts else {}
+
+    def reset_stats(self) -> None:
+        self._results = {}
+
+    def accept_model(self, model: FLModel) -> None:
+        meta = model.meta or {}
+        site = str(meta.get("client_name") or "")
+        try:
+            if not site:
+                raise ReplyError("it does not say from whom it is")
+            if site in self._results:
+                raise ReplyError("it has already sent one in this round")
+            _check(model)
+        except ReplyError as error:
+            # Not raised: NVFlare would drop the client without a word.
+            self.warning(f"FedCE refused an update of {site or '?'}: {error}")
+            return
+        self._results[site] = model
+
+    def aggregate_model(self) -> FLModel:
+        results = self._with_one_shape()
+        if self._shapes is None:
+            raise ReplyError("FedCE has no usable update in the first round")
+        layout = self._layout(results)
+        round_no = next((result.current_round for result in results.values()), None)
+        if len(results) < MIN_SITES:
+            self.error(f"FedCE needs {MIN_SITES} usable updates, and has {len(results)}; the model stays as it was")
+            rho: dict[str, float] = {}
+            mean = Params(layout, np.zeros(layout.size, np.float32))
+        else:
+            parts = {site: from_named(layout, _arrays(result.params)) for site, result in results.items()}
+            rho = self._earn(parts, round_no)
+            mean = weighted_sum(list(parts.values()), [rho[site] for site in parts])
+        return FLModel(
+            params=_like(to_named(mean), results),
+            params_type=ParamsType.DIFF,
+            metrics=_metrics(results, rho),
+            current_round=round_no,
+            meta={WEIGHTS: {**dict.fromkeys(self.accounts, 0.0), **rho}, "nr_aggregated": len(rho)},
+        )
+
+    def _earn(self, parts: Mapping[str, Params], round_no: int | None) -> dict[str, float]:
+        """The round's credit (Eqs. 2-5); the weights of those present."""
+        if round_no is not None and round_no <= self._round_no:
+            self.accounts = dict(self._before)  # A round that is run again counts once.
+        present = dict.fromkeys(parts, 1)
+        rho_prev = self._algorithm.weights(self.accounts, present)
+        products = inner_products([part.trainable for part in parts.values()])
+        c = np.array([rho_prev[site] for site in parts])
+        self._before = dict(self.accounts)
+        for i, site in enumerate(parts):
+            old = self.accounts.get(site, Account())
+            # The client sends its mean error over the rounds, an account holds the sum.
+            err = float(self._results[site].meta[ERROR]) * (old.rounds + 1)
+            self.accounts[site] = Account(old.rounds + 1, cos=old.cos + gamma_cos(products, c, i), err=err)
+        self._round_no = self._round_no + 1 if round_no is None else round_no
+        if self.history_file:
+            write_json(Path(self.history_file), self.history())
+        return self._algorithm.weights(self.accounts, present)
+
+    def history(self) -> dict[str, Any]:
+        """All that a later round needs, as a JSON value."""
+        return {
+            "round": self._round_no,
+            "before": {site: asdict(account) for site, account in self._before.items()},
+            "accounts": {site: asdict(account) for site, account in self.accounts.items()},
+        }
+
+    def restore(self, history: Mapping[str, Any]) -> None:
+        self._round_no = int(history["round"])
+        self._before = {site: Account(**account) for site, account in history["before"].items()}
+        self.accounts = {site: Account(**account) for site, account in history["accounts"].items()}
+
+    def _with_one_shape(self) -> dict[str, FLModel]:
+        """The updates of the model that most have, or had before; sorted, because sums depend on order."""
+        shapes = {site: _shapes(result.params) for site, result in sorted(self._results.items())}
+        if self._shapes is None and shapes:
+            self._shapes = Counter(shapes.values()).most_common(1)[0][0]
+        for site in [site for site, shape in shapes.items() if shape != self._shapes]:
+            self.warning(f"FedCE refused an update of {site}: its parameters are not those of the others' model")
+            del self._results[site]
+        return dict(sorted(self._results.items()))
+
+    def _layout(self, results: Mapping[str, FLModel]) -> Layout:
+        assert self._shapes is not None
+        chosen = set(self.trainable_param_names) or {name for name, _ in self._shapes}
+        first = next(iter(results.values()), None)
+        whole = {name for name, value in (first.params if first else {}).items() if _is_whole(value)}
+        kinds = {name: "counter" if name in whole else "buffer" for name, _ in self._shapes}
+        kinds |= {name: "trainable" for name in kinds if name in chosen - whole}
+        order = ("trainable", "buffer", "counter")
+        entries = [Entry(name, shape, cast(Any, kinds[name])) for name, shape in self._shapes]
+        return Layout(tuple(sorted(entries, key=lambda entry: order.index(entry.kind))))
+
+
+def _check(model: FLModel) -> None:
+    if model.params_type != ParamsType.DIFF:
+        raise ReplyError(f"expected what has changed (ParamsType.DIFF), got {model.params_type}")
+    if not model.params:
+        raise ReplyError("it is empty")
+    if not all(np.isfinite(array).all() for array in _arrays(model.params).values()):
+        raise ReplyError("it holds values that are no numbers")
+    error = (model.meta or {}).get(ERROR)
+    if isinstance(error, bool) or not isinstance(error, int | float) or not isfinite(error) or not 0 <= error <= 1:
+        raise ReplyError(f"{ERROR}: expected an error from 0 to 1, got {error!r}")
+
+
+def _array(value: Any) -> NDArray[Any]:
+    # A tensor that NVFlare has left on its disk is read now.
+    value = value.materialize() if callable(getattr(value, "materialize", None)) else value
+    return value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
+
+
+def _arrays(params: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+    return {name: _array(value) for name, value in params.items()}
+
+
+def _is_whole(value: Any) -> bool:
+    """Counts of batches, which have no mean."""
+    return bool(np.issubdtype(_array(value).dtype, np.integer))
+
+
+def _shapes(params: Mapping[str, Any]) -> Shapes:
+    return tuple(sorted((name, array.shape) for name, array in _arrays(params).items()))
+
+
+def _like(arrays: Mapping[str, NDArray[Any]], results: Mapping[str, FLModel]) -> dict[str, Any]:
+    """As the clients sent them: tensors or arrays, of the same precision."""
+    first = next(iter(results.values()), None)
+    sent = first.params if first else {}
+    made: dict[str, Any] = {}
+    for name, array in arrays.items():
+        value = sent.get(name)
+        array = array.astype(_array(value).dtype) if value is not None else array
+        made[name] = array if isinstance(value, np.ndarray) else torch.from_numpy(np.array(array))
+    return made
+
+
+def _metrics(results: Mapping[str, FLModel], rho: Mapping[str, float]) -> dict[str, float] | None:
+    """Weighted means of the numbers that everybody has sent."""
+    sent = [(rho[site], results[site].metrics or {}) for site in rho]
+    common = set.intersection(*(set(metrics) for _, metrics in sent)) if sent else set()
+    numbers = [key for key in sorted(common) if all(isinstance(metrics[key], int | float) for _, metrics in sent)]
+    return {key: sum(weight * metrics[key] for weight, metrics in sent) for key in numbers} or None

@@ -1,0 +1,69 @@
+"""What NVFlare's client runs for a job: a call goes to the site's Resident, its answer back."""
+
+from logging import getLogger
+from pathlib import Path
+from threading import Lock
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from nvflare.collab import collab
+
+from fedce.engines.nvflare import settings
+from fedce.errors import ConfigError, EngineError
+from fedce.wire import Parcel
+
+if TYPE_CHECKING:
+    from fedce.resident import Resident
+
+KEPT_SECONDS = 600.0
+"""So long after its end a call counts as in hand: its answer may still be on a slow line."""
+
+
+class Hospital:
+    """One in each client's process, which lives as long as the job."""
+
+    def __init__(self) -> None:
+        self._resident: Resident | None = None
+        self._lock = Lock()
+        self._ended: dict[str, float | None] = {}
+
+    @collab.publish  # type: ignore[untyped-decorator]
+    def here(self) -> list[str]:
+        """That this process lives, and which calls it has in hand."""
+        now = monotonic()
+        for ticket, ended in list(self._ended.items()):
+            if ended is not None and now - ended > KEPT_SECONDS:
+                del self._ended[ticket]
+        return list(self._ended)
+
+    @collab.publish  # type: ignore[untyped-decorator]
+    def answer(self, ticket: str, parcel: bytes) -> bytes:
+        client, workspace = str(collab.site_name), collab.workspace
+        config_file = Path(workspace.get_app_config_dir(collab.fl_ctx.get_job_id())) / settings.EXPERIMENT
+        self._ended[ticket] = None
+        try:
+            with self._lock:  # One thing at a time: a site has one memory.
+                if self._resident is None:
+                    self._resident = resident(client, Path(workspace.get_site_config_dir()), config_file)
+                return self._resident.answer(Parcel.from_bytes(parcel)).to_bytes()
+        finally:
+            self._ended[ticket] = monotonic()
+
+
+def resident(client: str, local: Path, config_file: Path) -> "Resident":
+    from fedce.config import load
+    from fedce.experiment import versions
+    from fedce.resident import Resident, at_hospital
+
+    try:
+        own = settings.load(local)
+        site = own.site_of(client)
+        if not own.data:
+            raise ConfigError(f'{local / settings.FILE}: say where the images are, as data = "FOLDER"')
+        home = own.home_of(site)
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return Resident(at_hospital(load(config_file), site, own.data), site, home, versions())
+    except Exception:
+        # What an error says may hold names of this machine, so it stays in this client's log.
+        getLogger(__name__).exception("this site can't take part")
+        raise EngineError("this site can't take part; its own log says why") from None

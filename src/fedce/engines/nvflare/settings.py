@@ -1,0 +1,110 @@
+"""What a server or a client says of itself, in the file fedce.toml of its own `local` folder; it never travels.
+
+`python -m fedce.engines.nvflare.settings WORKSPACE --data FOLDER` writes it, and lets NVFlare load our four classes.
+"""
+
+import argparse
+import sys
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from fedce.errors import ConfigError, FedceError, first_problem
+from fedce.files import read_json, write_bytes, write_json
+
+FILE = "fedce.toml"
+EXPERIMENT, STARTED, OUTCOME = "experiment.toml", "started.json", "outcome.json"
+"""In a job; and beside a run folder, when its coordinator has started, and how it ended."""
+NODES, PAUSE = "fedce.nodes", "fedce.pause"
+"""What a running job can be asked, and told, by an administrator."""
+SERVER_CLASS = "fedce.engines.nvflare.server.Coordinator"
+CLIENT_CLASS = "fedce.engines.nvflare.client.Hospital"
+CONTROLLER = "nvflare.collab.runtime.controller.CollabController"
+EXECUTOR = "nvflare.collab.runtime.executor.CollabExecutor"
+ALLOWED = (SERVER_CLASS, CLIENT_CLASS, CONTROLLER, EXECUTOR)
+"""All classes that our jobs name. Jobs bring no code, and NVFlare loads only what a site has allowed."""
+
+
+class Settings(BaseModel):
+    """Folders are this machine's own."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    data: str = ""
+    """A client's images: the site's folder, or one that holds it; or a built-in federation."""
+    home: str = "~/.fedce/sites"
+    """Where a client keeps its key, memory and log: in a folder that is called like its site."""
+    site: str = ""
+    """The site's name; unset: the client's name in NVFlare."""
+    sites: dict[str, str] = {}
+    """The same for several clients that share this file, as simulated ones do."""
+    runs: str = "~/.fedce/runs"
+    """Where a server keeps its run folders."""
+
+    def site_of(self, client: str) -> str:
+        return self.sites.get(client) or self.site or client
+
+    def home_of(self, site: str) -> Path:
+        return Path(self.home).expanduser() / site
+
+
+def load(local: Path) -> Settings:
+    path = local / FILE
+    if not path.exists():
+        return Settings()
+    try:
+        return Settings.model_validate(tomllib.loads(path.read_text("utf-8")))
+    except ValidationError as error:
+        raise ConfigError(f"{path}: {first_problem(error)}") from None
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path} can't be read as TOML ({error})") from None
+
+
+def write(local: Path, settings: Settings) -> None:
+    """The settings, and the permission to load our classes."""
+    stated = settings.model_dump(exclude_defaults=True)
+    write_bytes(local / FILE, tomli_w.dumps(stated).encode())
+    own, default = local / "resources.json", local / "resources.json.default"
+    before = own if own.exists() else default
+    resources: dict[str, Any] = read_json(before) if before.exists() else {"format_version": 2}
+    allowed = resources.get("class_allow_list", [])
+    resources["class_allow_list"] = [*allowed, *(name for name in ALLOWED if name not in allowed)]
+    write_json(own, resources)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m fedce.engines.nvflare.settings",
+        description="Make an NVFlare startup kit ready for fedce: at a hospital with --data, at the server without.",
+    )
+    parser.add_argument("workspace", type=Path, help="the kit's folder, with startup/ and local/ in it")
+    parser.add_argument("--data", help="hospital: its images")
+    parser.add_argument("--home", help="hospital: where its key and memory are kept (default ~/.fedce/sites)")
+    parser.add_argument("--site", help="hospital: its name (default: the client's name in NVFlare)")
+    parser.add_argument("--runs", help="server: where run folders are kept (default ~/.fedce/runs)")
+    given = vars(parser.parse_args(arguments))
+    workspace: Path = given.pop("workspace")
+    try:
+        if not (workspace / "local").is_dir():
+            raise ConfigError(f"{workspace} is no startup kit: it has no folder local")
+        # Paths are kept whole, because NVFlare's processes work in folders of their own.
+        folders = {key: _whole(given[key]) for key in ("data", "home", "runs") if given[key]}
+        site = {"site": given["site"]} if given["site"] else {}
+        write(workspace / "local", Settings(**folders, **site))
+    except FedceError as error:
+        print(f"fedce: {error}", file=sys.stderr)  # noqa: T201 (a command)
+        sys.exit(2)
+    print(f"written: {workspace / 'local' / FILE}; {len(ALLOWED)} classes allowed in resources.json")  # noqa: T201
+
+
+def _whole(folder: str) -> str:
+    path = Path(folder).expanduser()
+    return str(path.resolve()) if path.exists() or path.is_absolute() else folder
+
+
+if __name__ == "__main__":
+    main()
