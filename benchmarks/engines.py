@@ -31,7 +31,7 @@ from fedce.record import RunFolder
 
 ROOT = Path(__file__).parents[1]
 N_SITES = 6
-CHANNELS = [16, 32, 64, 128, 256, 256]
+CHANNELS = [24, 48, 96, 192, 408]
 
 
 @dataclass(frozen=True)

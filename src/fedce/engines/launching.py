@@ -22,6 +22,8 @@ from fedce.messages import Member
 from fedce.record import RunFolder
 
 STOP_SECONDS = 5.0
+NOTICES = "notices.txt"
+"""What the coordinator has to say, in the folder of the engine's files; most of it before there is a ledger."""
 
 
 def need(package: str, extra: str) -> None:

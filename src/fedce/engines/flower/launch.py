@@ -12,8 +12,8 @@ import tomli_w
 
 from fedce.config import Config, dumps
 from fedce.data import load_sites
-from fedce.engines.flower.server import NOTICES, OUTCOME
-from fedce.engines.launching import Follower, Programs, free_ports, need, program, until
+from fedce.engines.flower.server import OUTCOME
+from fedce.engines.launching import NOTICES, Follower, Programs, free_ports, need, program, until
 from fedce.errors import EngineError, RunError
 from fedce.experiment import Observer, Result, resolve
 from fedce.files import read_json, write_bytes

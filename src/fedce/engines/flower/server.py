@@ -12,7 +12,7 @@ from fedce.errors import FedceError, ReplyError
 from fedce.files import append_line, write_json
 from fedce.wire import Parcel, kind_of
 
-OUTCOME, NOTICES = "outcome.json", "notices.txt"
+OUTCOME = "outcome.json"
 LIFE_SECONDS = 11 * 3600.0
 """Flower forgets a message after twelve hours."""
 
@@ -62,6 +62,7 @@ def server_app(config_file: Path) -> ServerApp:
 
     def main(grid: Grid, context: Context) -> None:
         from fedce.config import load
+        from fedce.engines.launching import NOTICES
         from fedce.experiment import Observer, coordinate
 
         out = Path(str(context.run_config["out"])).expanduser()

@@ -8,7 +8,7 @@ from typing import Any
 
 from fedce.config import Config, dumps
 from fedce.data import load_sites
-from fedce.engines.launching import Follower, Programs, need
+from fedce.engines.launching import NOTICES, Follower, Programs, need
 from fedce.engines.nvflare import settings
 from fedce.engines.nvflare.settings import EXPERIMENT, OUTCOME, STARTED
 from fedce.errors import ConfigError, EngineError, RunError
@@ -77,13 +77,14 @@ def run_here(
         raise ConfigError(
             f"{out.resolve()}: NVFlare's simulator can't work in a path with spaces; choose another --out"
         )
+    config = resolve(config)
     sites = [site.name for site in load_sites(config.data, notify=observer.notice)]
     members = config.engine.members or dict.fromkeys(sites, "")
     config = config.model_copy(update={"engine": config.engine.model_copy(update={"members": members})})
     run_folder = RunFolder(out)
     engine_folder = out.with_name(f"{out.name}.engine").resolve()
     if not resume:
-        RunFolder.create(out, resolve(config), replace=replace)
+        RunFolder.create(out, config, replace=replace)
         shutil.rmtree(engine_folder, ignore_errors=True)
     elif run_folder.results_file.exists():
         observer.notice(f"{out} is finished; nothing to do")
@@ -92,7 +93,7 @@ def run_here(
     shutil.rmtree(job, ignore_errors=True)
     write_job(config, job, out.resolve().name, command)
     clients = {f"site-{number}": site for number, site in enumerate(sites, 1)}
-    follower = Follower(run_folder, config, observer)
+    follower = Follower(run_folder, config, observer, engine_folder / NOTICES)
     for attempt in range(1, MAX_STARTS + 1):
         if _simulate(engine_folder, clients, config.data.source, out.resolve().parent, follower):
             return Result(out, run_folder.results)

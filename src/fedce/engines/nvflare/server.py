@@ -13,7 +13,7 @@ from nvflare.collab.api.exceptions import RunAborted
 
 from fedce.engines.nvflare import settings
 from fedce.errors import ConfigError, EngineError, ReplyError
-from fedce.files import write_json
+from fedce.files import append_line, write_json
 from fedce.wire import Parcel
 
 PING_SECONDS, PING_TIMEOUT = 3.0, 10.0
@@ -119,6 +119,7 @@ class Coordinator:
     @collab.main  # type: ignore[untyped-decorator]
     def coordinate(self) -> None:
         from fedce.config import load
+        from fedce.engines.launching import NOTICES
         from fedce.experiment import Observer, coordinate
 
         workspace, context = collab.workspace, collab.context
@@ -129,7 +130,7 @@ class Coordinator:
         for topic in (settings.NODES, settings.PAUSE):
             collab.fl_ctx.get_engine().register_app_command(topic, _command, courier)
         write_json(beside / settings.STARTED, {"clients": sorted(courier.clients)})
-        observer = Observer(notice=lambda message: print(message, flush=True))  # noqa: T201 (into NVFlare's log)
+        observer = Observer(notice=lambda message: append_line(beside / NOTICES, message))
         try:
             coordinate(load(config_file), out, courier, observer=observer, command=self.command or "nvflare job submit")
         except Exception as error:
