@@ -27,6 +27,7 @@ from PIL import Image
 from fedce.algorithms.base import Ask, Memory, Site, State, aggregate, evaluate_global
 from fedce.config import load
 from fedce.messages import Reply, Task
+from fedce.params import Params
 from fedce.record import RunFolder
 
 ROOT = Path(__file__).parents[1]
@@ -36,15 +37,18 @@ CHANNELS = [24, 48, 96, 192, 408]
 
 @dataclass(frozen=True)
 class Echo:
-    """An algorithm that sends the model back as it came: what is left is the engine."""
+    """An algorithm that trains nothing, and only makes each site's model one of its own: what is left is the engine.
+
+    A model that comes back as it went would not be sent at all by Flower, which stores arrays by their content.
+    """
 
     personal: ClassVar[bool] = False
     exchanges: ClassVar[bool] = True
     evaluate = staticmethod(evaluate_global)
 
     def local(self, site: Site, task: Task, memory: Memory | None) -> tuple[Reply, Memory]:
-        reply = Reply(site.name, task.round_no, site.n_train, task.params, score=0.5)
-        return reply, Memory(task.round_no, task.params)
+        own = Params(task.params.layout, task.params.vector + np.float32(len(site.name) + ord(site.name[-1])))
+        return Reply(site.name, task.round_no, site.n_train, own, score=0.5), Memory(task.round_no, own)
 
     def round(self, state: State, ask: Ask) -> State:
         replies = ask(state.tasks())
@@ -70,7 +74,11 @@ class Relay(Thread):
                 for key, _ in selector.select():
                     if key.fileobj is self.listener:
                         here, _ = self.listener.accept()
-                        there = socket.create_connection(self.target)
+                        try:
+                            there = socket.create_connection(self.target)
+                        except OSError:  # The SuperLink does not listen yet; nodes try again.
+                            here.close()
+                            continue
                         selector.register(here, selectors.EVENT_READ, there)
                         selector.register(there, selectors.EVENT_READ, here)
                     else:
