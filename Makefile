@@ -44,9 +44,9 @@ bench: .venv/installed-dev
 	@echo "[3/3] ready"
 
 .venv/installed-dev: pyproject.toml constraints.txt | .venv/bin/python
-	@echo "[2/3] installing fedce, its test tools and nvflare with the versions in constraints.txt (1 to 3 minutes)"
+	@echo "[2/3] installing fedce, its test tools, Flower and NVFlare with the versions in constraints.txt (1 to 3 minutes)"
 	$(INSTALL) torch==2.13.0
-	$(INSTALL) -e '.[dev,nvflare]'
+	$(INSTALL) -e '.[dev,nvflare,flower]'
 	@touch $@ .venv/installed
 	@echo "[3/3] ready"
 

@@ -80,4 +80,4 @@ def test_the_notebook_leads_from_images_to_a_report(tmp_path: Path):
 
 def test_the_list_of_examples_is_complete():
     listed = set(re.findall(r"^\| \[([^]]+)\]", (EXAMPLES / "README.md").read_text("utf-8"), re.M))
-    assert listed == {path.name for path in EXAMPLES.iterdir() if path.is_file()} - {"README.md"}
+    assert listed == {path.name for path in EXAMPLES.iterdir()} - {"README.md", "__pycache__"}
