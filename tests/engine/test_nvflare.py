@@ -271,6 +271,8 @@ def test_a_kit_is_made_ready_and_its_own_list_of_classes_is_kept(tmp_path: Path,
     settings.main([str(tmp_path / "kit"), "--data", str(tmp_path)])
     assert json.loads((local / "resources.json").read_text()) == resources
     assert settings.load(local).site_of("client-1") == "client-1"
+    settings.main([str(tmp_path / "kit"), "--data", "fundus6"])
+    assert settings.load(local).data == "fundus6"
     (local / "fedce.toml").write_text('dataa = "x"')
     with pytest.raises(ConfigError, match="dataa"):
         settings.load(local)

@@ -13,6 +13,7 @@ from typing import Any
 import tomli_w
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from fedce.config import BUILT_IN
 from fedce.errors import ConfigError, FedceError, first_problem
 from fedce.files import read_json, write_bytes, write_json
 
@@ -103,7 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _whole(folder: str) -> str:
     path = Path(folder).expanduser()
-    return str(path.resolve()) if path.exists() or path.is_absolute() else folder
+    return folder if folder in BUILT_IN else str(path.resolve())
 
 
 if __name__ == "__main__":
