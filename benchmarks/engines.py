@@ -9,15 +9,12 @@ divided by the least that could be sent: one model to the site and one back.
 import argparse
 import json
 import os
-import selectors
-import socket
 import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from threading import Thread
 from time import monotonic, sleep
 from typing import ClassVar
 
@@ -54,48 +51,6 @@ class Echo:
         replies = ask(state.tasks())
         rho = {reply.site: 1 / len(replies) for reply in replies}
         return aggregate(state, replies, rho, {}, rho, {})
-
-
-class Relay(Thread):
-    """Passes bytes on between nodes and the SuperLink, and counts them."""
-
-    def __init__(self, port: int) -> None:
-        super().__init__(daemon=True)
-        self.target = ("127.0.0.1", port)
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self.listener.getsockname()[1]
-        self.n_bytes = 0
-        self.start()
-
-    def run(self) -> None:
-        with selectors.DefaultSelector() as selector:
-            selector.register(self.listener, selectors.EVENT_READ)
-            while True:
-                for key, _ in selector.select():
-                    if key.fileobj is self.listener:
-                        here, _ = self.listener.accept()
-                        try:
-                            there = socket.create_connection(self.target)
-                        except OSError:  # The SuperLink does not listen yet; nodes try again.
-                            here.close()
-                            continue
-                        selector.register(here, selectors.EVENT_READ, there)
-                        selector.register(there, selectors.EVENT_READ, here)
-                    else:
-                        self._pass_on(selector, key)
-
-    def _pass_on(self, selector: selectors.BaseSelector, key: selectors.SelectorKey) -> None:
-        source, target = key.fileobj, key.data
-        try:
-            content = source.recv(1 << 20)
-            target.sendall(content)
-        except OSError:
-            content = b""
-        self.n_bytes += len(content)
-        if not content:
-            for end in (source, target):
-                selector.unregister(end)
-                end.close()
 
 
 def write_sites(root: Path) -> None:
@@ -138,6 +93,7 @@ def run_flower(data: Path, folder: Path, rounds: int) -> tuple[Path, float]:
     """With a relay between the nodes and the SuperLink; returns the run folder, and bytes a site and round."""
     os.environ["PYTHONPATH"] = str(ROOT)
     from benchmarks.kills import Coordinator
+    from benchmarks.relay import Relay
 
     made = Coordinator(folder, changes_of(data, rounds))
     relay = Relay(made.federation.port)

@@ -16,12 +16,11 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
-from fedce.algorithms import FedCE
-from fedce.algorithms.base import Account, Terms
 from fedce.config import load
 from fedce.data import load_sites
 from fedce.engines.flower.launch import QUIET, Federation, write_app
 from fedce.engines.launching import Programs
+from fedce.ledger import verify
 from fedce.record import RunFolder
 
 LIMIT = 600.0
@@ -70,20 +69,11 @@ class Coordinator:
 
 
 def check_credit(run: RunFolder) -> None:
-    """Every round once, weights that sum to 1, and shares that follow from the ledger's terms alone."""
-    rounds, results = run.rounds(), run.results
-    run.check_chain()
-    assert [entry["round"] for entry in rounds] == list(range(results["rounds"]))
-    accounts: Mapping[str, Account] = {}
-    algorithm = FedCE()
-    for entry in rounds:
-        sites = entry["sites"]
-        assert abs(sum(facts["weight"] for facts in sites.values()) - 1) < 1e-9
-        accounts = algorithm.earn(accounts, {site: Terms(facts["cos"], facts["err"]) for site, facts in sites.items()})
-    shares = algorithm.weights(accounts, dict.fromkeys(accounts, 0))
-    for site, share in results["contributions"].items():
-        assert abs(shares.get(site, 0.0) - share) < 1e-12, site
-        assert accounts[site].rounds == sum(site in entry["sites"] for entry in rounds)
+    """Every round once, weights that sum to 1, and shares that follow from the ledger's signed terms."""
+    assert verify(run).problems == ()
+    assert [entry["round"] for entry in run.rounds()] == list(range(run.results["rounds"]))
+    for entry in run.rounds():
+        assert abs(sum(facts["weight"] for facts in entry["sites"].values()) - 1) < 1e-9
 
 
 def one_run(folder: Path, changes: Mapping[str, Any], n_kills: int, rng: random.Random) -> tuple[list[str], int]:
