@@ -12,6 +12,8 @@ from pathlib import Path
 from time import monotonic, time
 from typing import Any, Protocol
 
+from pydantic import TypeAdapter
+
 from fedce import __version__, algorithms, federation, freerider, models
 from fedce.algorithms.base import Algorithm, State, Terms
 from fedce.algorithms.base import Site as LocalSite
@@ -36,6 +38,9 @@ from fedce.site import member_of
 from fedce.uncertainty import contribution_intervals, intervals_over_rounds
 from fedce.valuation.agreement import rank_stability
 from fedce.valuation.intervals import sentences
+
+MEMBER = TypeAdapter(Member)
+"""From what a ledger holds, where tuples have become lists."""
 
 
 class RoundSeen(Protocol):
@@ -345,8 +350,8 @@ def coordinate(
         engine = RemoteEngine(courier, record.rules(resolved), record.note, record.known, observer.notice)
         plan = record.plan = Plan(resolved, engine.gather())
         engine.bind(plan.layout, plan.n_channels)
-        record.start(command)
-        return _finish(run_folder, plan, record.state, engine, observer, command, report=True)
+        state = record.start(command)
+        return _finish(run_folder, plan, state, engine, observer, command, report=True)
 
 
 class _RemoteRecord:
@@ -360,7 +365,7 @@ class _RemoteRecord:
             raise RunError(f"{run_folder.path} holds a run of the local engine; choose another folder")
         self.run: str = self.begun["run"] if self.begun else secrets.token_hex(8)
         self.known = {
-            entry["site"]: Known(entry["key"], _member_from(entry["member"]))
+            entry["site"]: Known(entry["key"], MEMBER.validate_python(entry["member"]))
             for entry in ledger
             if entry["kind"] == "join"
         }
@@ -381,21 +386,21 @@ class _RemoteRecord:
             size=config.data.size,
         )
 
-    def start(self, command: str) -> None:
+    def start(self, command: str) -> State:
+        """Write down that the run begins, or goes on; returns the state that it begins with."""
         assert self.plan is not None
         about = {"run": self.run, **_about(self.plan), **self.coordinator}
         if self.begun is not None:
             self.run_folder.check_chain()
             _check_config(self.run_folder, self.begun, about)
-        self.state = _where_it_was(self.run_folder, self.plan)
+        state = _where_it_was(self.run_folder, self.plan)
         kind = "resume" if self.begun else "start"
-        self.run_folder.append(
-            {"kind": kind, "time": time(), "command": command, "round": self.state.round_no, **about}
-        )
+        self.run_folder.append({"kind": kind, "time": time(), "command": command, "round": state.round_no, **about})
         early, self._early = self._early, []
         self.begun = self.begun or about
         for event in early:
             self.note(event)
+        return state
 
     def note(self, event: Event) -> None:
         if self.begun is None or self.plan is None:  # The ledger begins with the start.
@@ -408,11 +413,6 @@ class _RemoteRecord:
         member = event.joined.member
         self.plan.members.setdefault(member.name, member)
         self.run_folder.append({"kind": "join", **about, "key": event.joined.key, "member": asdict(member)})
-
-
-def _member_from(values: Mapping[str, Any]) -> Member:
-    classes = {name: tuple(wanted) for name, wanted in values["classes"].items()}
-    return Member(**{**values, "shape": tuple(values["shape"]), "classes": classes})
 
 
 def _check_unchanged(run_folder: RunFolder, start: Mapping[str, Any], about: Mapping[str, Any]) -> None:

@@ -3,6 +3,7 @@
 import json
 import traceback
 from contextlib import suppress
+from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from time import time
@@ -76,17 +77,10 @@ class Resident:
 
     def _introduce(self, hello: Hello) -> Parcel:
         self._log(f"asked by run {hello.run} who is here")
-        member = member_of(self.data, self.sites.classes)
         form = MemberForm(
+            **asdict(member_of(self.data, self.sites.classes)),
             run=hello.run,
             nonce=hello.nonce,
-            name=member.name,
-            n_train=member.n_train,
-            n_validation=member.n_validation,
-            n_test=member.n_test,
-            shape=member.shape,
-            classes={name: list(values) for name, values in member.classes.items()},
-            fingerprint=member.fingerprint,
             versions=self.versions,
             key=self.identity.public,
         )

@@ -5,7 +5,7 @@ the round loop. A reply is signed by its site: the signature covers the JSON val
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from hashlib import sha256
 from typing import Annotated, Any, Literal, Self
 
@@ -106,7 +106,7 @@ class MemberForm(_Form):
     n_validation: Annotated[int, Field(ge=1, le=10**9)]
     n_test: Annotated[int, Field(ge=0, le=10**9)]
     shape: tuple[Side, Side, Side]
-    classes: dict[Name, Annotated[list[int], Field(max_length=256)]]
+    classes: dict[Name, Annotated[tuple[int, ...], Field(max_length=256)]]
     fingerprint: Hex
     versions: dict[Name, Name]
     key: Name
@@ -114,9 +114,7 @@ class MemberForm(_Form):
 
     @property
     def member(self) -> Member:
-        classes = {name: tuple(values) for name, values in self.classes.items()}
-        counts = self.n_train, self.n_validation, self.n_test
-        return Member(self.name, *counts, self.shape, classes, self.fingerprint)
+        return Member(**{field.name: getattr(self, field.name) for field in fields(Member)})
 
 
 class _EvaluationForm(_Form):

@@ -1,6 +1,7 @@
 """Trying an engine on one machine: programs that are started and stopped with a run, and the run as it is seen."""
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -15,21 +16,75 @@ from types import TracebackType
 from typing import Any, Self
 
 from fedce.config import Config
+from fedce.data import load_sites
 from fedce.engines.shared import die_with_parent
 from fedce.errors import ConfigError, EngineError
-from fedce.experiment import Observer
+from fedce.experiment import Observer, Result, resolve
+from fedce.files import read_json
 from fedce.messages import Member
 from fedce.record import RunFolder
 
 STOP_SECONDS = 5.0
+OUTCOME = "outcome.json"
+"""How the coordinator ended, in the folder of the engine's files."""
 NOTICES = "notices.txt"
-"""What the coordinator has to say, in the folder of the engine's files; most of it before there is a ledger."""
+"""What the coordinator has to say, in the same folder; most of it before there is a ledger."""
 
 
 def need(package: str, extra: str) -> None:
     """An engine's own package is an extra."""
     if find_spec(package) is None:
         raise ConfigError(f"the engine {extra!r} needs {package}; run: pip install 'fedce[{extra}]'")
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A run on one machine over an engine that is made for many."""
+
+    config: Config
+    """With everybody among the members."""
+    sites: list[str]
+    run_folder: RunFolder
+    folder: Path
+    """The engine's own files, beside the run folder."""
+
+    @property
+    def result(self) -> Result:
+        return Result(self.run_folder.path, self.run_folder.results)
+
+    @property
+    def is_finished(self) -> bool:
+        return self.run_folder.results_file.exists()
+
+    def follower(self, observer: Observer) -> "Follower":
+        return Follower(self.run_folder, self.config, observer, self.folder / NOTICES)
+
+    def fresh(self, name: str) -> Path:
+        """A folder of the engine that nothing is left in."""
+        path = self.folder / name
+        shutil.rmtree(path, ignore_errors=True)
+        return path
+
+    def raise_any(self) -> None:
+        """What ended the coordinator, if it was an error."""
+        if (error := read_json(self.folder / OUTCOME)["error"]) is not None:
+            raise EngineError(error)
+
+
+def begun(config: Config, out: Path, observer: Observer, *, resume: bool, replace: bool) -> Trial:
+    """A new run folder, or one that goes on; told if that is finished."""
+    config = resolve(config)
+    sites = [site.name for site in load_sites(config.data, notify=observer.notice)]
+    members = config.engine.members or dict.fromkeys(sites, "")
+    config = config.model_copy(update={"engine": config.engine.model_copy(update={"members": members})})
+    trial = Trial(config, sites, RunFolder(out), out.with_name(f"{out.name}.engine").resolve())
+    if not resume:
+        RunFolder.create(out, config, replace=replace)
+        shutil.rmtree(trial.folder, ignore_errors=True)
+    elif trial.is_finished:
+        observer.notice(f"{out} is finished; nothing to do")
+    (trial.folder / OUTCOME).unlink(missing_ok=True)
+    return trial
 
 
 def free_ports(n: int) -> list[int]:

@@ -165,7 +165,8 @@ class RemoteEngine:
             self._send_what_is_due(asked)
             asked.replies += self._collect(asked.waiting)
             self._give_up(asked, needed)
-            if len(asked.replies) >= needed and self._is_enough(asked):
+            if asked.waiting and len(asked.replies) >= needed and self._waited_long_enough(asked):
+                self._tell_who_is_missing(asked)
                 break
             if self._clock() - reminded >= REMIND_SECONDS:
                 reminded = self._clock()
@@ -195,13 +196,13 @@ class RemoteEngine:
                 self._say(site, f"gave no answer to {MAX_TRIES} tries; the round goes on without it")
                 del asked.waiting[site]
 
-    def _is_enough(self, asked: "_Asked") -> bool:
-        """Whether the round goes on without those who have not answered."""
+    def _waited_long_enough(self, asked: "_Asked") -> bool:
+        """Until the deadline, or until nobody is there who could still answer."""
         limit = self.rules.deadline_seconds
         late = limit is not None and self._clock() - asked.began >= limit
-        absent = not any(site in self.node_by_site for site in asked.waiting)
-        if not asked.waiting or not (late or absent):
-            return False
+        return late or not any(site in self.node_by_site for site in asked.waiting)
+
+    def _tell_who_is_missing(self, asked: "_Asked") -> None:
         behind = {parcel.node: parcel.round_no for parcel in self._over.values()}
         for site in sorted(asked.waiting):
             node = self.node_by_site.get(site)
@@ -211,7 +212,6 @@ class RemoteEngine:
                 self._say(site, f"is too slow: still at round {behind[node] + 1}")
             else:
                 self._say(site, "is too slow")
-        return True
 
     def _put_aside(self, ticket: str) -> None:
         self._over[ticket] = self._open.pop(ticket)

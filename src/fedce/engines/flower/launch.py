@@ -1,7 +1,6 @@
 """A Flower app as files, and a run of it on one machine with a real SuperLink and real SuperNodes."""
 
 import json
-import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,13 +10,10 @@ from typing import Any
 import tomli_w
 
 from fedce.config import Config, dumps
-from fedce.data import load_sites
-from fedce.engines.flower.server import OUTCOME
-from fedce.engines.launching import NOTICES, Follower, Programs, free_ports, need, program, until
+from fedce.engines.launching import OUTCOME, Follower, Programs, begun, free_ports, need, program, until
 from fedce.errors import EngineError, RunError
 from fedce.experiment import Observer, Result, resolve
-from fedce.files import read_json, write_bytes
-from fedce.record import RunFolder
+from fedce.files import write_bytes
 
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -84,29 +80,19 @@ def run_here(
 ) -> Result:
     """SuperLink, one SuperNode for each site, and the app, on this machine; all end with the run."""
     need("flwr", "flower")
-    config = resolve(config)
-    sites = [site.name for site in load_sites(config.data, notify=observer.notice)]
-    members = config.engine.members or dict.fromkeys(sites, "")
-    config = config.model_copy(update={"engine": config.engine.model_copy(update={"members": members})})
-    run_folder = RunFolder(out)
-    engine_folder = out.with_name(f"{out.name}.engine").resolve()
-    if not resume:
-        RunFolder.create(out, config, replace=replace)
-        shutil.rmtree(engine_folder, ignore_errors=True)
-    elif run_folder.results_file.exists():
-        observer.notice(f"{out} is finished; nothing to do")
-        return Result(out, run_folder.results)
-    (engine_folder / OUTCOME).unlink(missing_ok=True)
-    app = engine_folder / "app"
-    shutil.rmtree(app, ignore_errors=True)
-    write_app(config, app, str(out.resolve()), command)
-    with Programs(engine_folder / "logs", QUIET) as programs:
-        federation = Federation(programs, engine_folder, sites, config.data.source)
+    trial = begun(config, out, observer, resume=resume, replace=replace)
+    if trial.is_finished:
+        return trial.result
+    app = trial.fresh("app")
+    write_app(trial.config, app, str(out.resolve()), command)
+    with Programs(trial.folder / "logs", QUIET) as programs:
+        federation = Federation(programs, trial.folder, trial.sites, trial.config.data.source)
         federation.start()
-        follower = Follower(run_folder, config, observer, engine_folder / NOTICES)
+        follower = trial.follower(observer)
         run_id = federation.submit(app)
         _wait(federation, follower, run_id)
-    return Result(out, run_folder.results)
+    trial.raise_any()
+    return trial.result
 
 
 class Federation:
@@ -198,5 +184,3 @@ def _wait(federation: Federation, follower: Follower, run_id: str) -> None:
                 raise EngineError(f"Flower says that the run is {found}", federation.programs.tail("superlink"))
         sleep(0.2)
     follower.look()
-    if (error := read_json(outcome)["error"]) is not None:
-        raise EngineError(error)

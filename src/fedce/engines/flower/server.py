@@ -12,7 +12,6 @@ from fedce.errors import FedceError, ReplyError
 from fedce.files import append_line, write_json
 from fedce.wire import Parcel, kind_of
 
-OUTCOME = "outcome.json"
 LIFE_SECONDS = 11 * 3600.0
 """Flower forgets a message after twelve hours."""
 
@@ -41,7 +40,9 @@ class FlowerCourier:
         return str(ticket)
 
     def collect(self) -> Iterator[tuple[str, Parcel | str]]:
-        self.open = {ticket: sent for ticket, sent in self.open.items() if monotonic() - sent < LIFE_SECONDS}
+        for ticket in [ticket for ticket, sent in self.open.items() if monotonic() - sent > LIFE_SECONDS]:
+            del self.open[ticket]
+            yield ticket, "no answer in eleven hours"
         if not self.open:
             return
         for message in self.grid.pull_messages(self.open):
@@ -62,7 +63,7 @@ def server_app(config_file: Path) -> ServerApp:
 
     def main(grid: Grid, context: Context) -> None:
         from fedce.config import load
-        from fedce.engines.launching import NOTICES
+        from fedce.engines.launching import NOTICES, OUTCOME
         from fedce.experiment import Observer, coordinate
 
         out = Path(str(context.run_config["out"])).expanduser()

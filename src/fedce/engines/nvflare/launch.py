@@ -1,20 +1,17 @@
 """An NVFlare job as files, and a run of it on one machine with NVFlare's simulator."""
 
-import shutil
 import sys
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
 from fedce.config import Config, dumps
-from fedce.data import load_sites
-from fedce.engines.launching import NOTICES, Follower, Programs, need
+from fedce.engines.launching import OUTCOME, Follower, Programs, Trial, begun, need
 from fedce.engines.nvflare import settings
-from fedce.engines.nvflare.settings import EXPERIMENT, OUTCOME, STARTED
+from fedce.engines.nvflare.settings import EXPERIMENT, STARTED
 from fedce.errors import ConfigError, EngineError, RunError
 from fedce.experiment import Observer, Result, resolve
-from fedce.files import read_json, write_bytes, write_json
-from fedce.record import RunFolder
+from fedce.files import write_bytes, write_json
 
 START_SECONDS = 120.0
 """The simulator sometimes waits for ever for its own clients (1 of 11 starts): after this time it is started anew."""
@@ -77,38 +74,28 @@ def run_here(
         raise ConfigError(
             f"{out.resolve()}: NVFlare's simulator can't work in a path with spaces; choose another --out"
         )
-    config = resolve(config)
-    sites = [site.name for site in load_sites(config.data, notify=observer.notice)]
-    members = config.engine.members or dict.fromkeys(sites, "")
-    config = config.model_copy(update={"engine": config.engine.model_copy(update={"members": members})})
-    run_folder = RunFolder(out)
-    engine_folder = out.with_name(f"{out.name}.engine").resolve()
-    if not resume:
-        RunFolder.create(out, config, replace=replace)
-        shutil.rmtree(engine_folder, ignore_errors=True)
-    elif run_folder.results_file.exists():
-        observer.notice(f"{out} is finished; nothing to do")
-        return Result(out, run_folder.results)
-    job = engine_folder / "job"
-    shutil.rmtree(job, ignore_errors=True)
-    write_job(config, job, out.resolve().name, command)
-    clients = {f"site-{number}": site for number, site in enumerate(sites, 1)}
-    follower = Follower(run_folder, config, observer, engine_folder / NOTICES)
+    trial = begun(config, out, observer, resume=resume, replace=replace)
+    if trial.is_finished:
+        return trial.result
+    write_job(trial.config, trial.fresh("job"), out.resolve().name, command)
+    follower = trial.follower(observer)
     for attempt in range(1, MAX_STARTS + 1):
-        if _simulate(engine_folder, clients, config.data.source, out.resolve().parent, follower):
-            return Result(out, run_folder.results)
+        if _simulate(trial, follower):
+            trial.raise_any()
+            return trial.result
         observer.notice(f"NVFlare's simulator did not start within {START_SECONDS:.0f} s (attempt {attempt})")
-    raise EngineError(f"NVFlare's simulator did not start, {MAX_STARTS} times; its log is in {engine_folder / 'logs'}")
+    raise EngineError(f"NVFlare's simulator did not start, {MAX_STARTS} times; its log is in {trial.folder / 'logs'}")
 
 
-def _simulate(folder: Path, clients: dict[str, str], data: str, runs: Path, follower: Follower) -> bool:
+def _simulate(trial: Trial, follower: Follower) -> bool:
     """Whether it started; then it has also ended."""
+    folder, workspace = trial.folder, trial.fresh("workspace")
     for name in (OUTCOME, STARTED):
         (folder / name).unlink(missing_ok=True)
-    workspace = folder / "workspace"
-    shutil.rmtree(workspace, ignore_errors=True)
-    source = settings.Settings(data=data, home=str(folder / "sites"), runs=str(runs), sites=clients)
-    settings.write(workspace / "local", source)
+    clients = {f"site-{number}": site for number, site in enumerate(trial.sites, 1)}
+    runs = str(trial.run_folder.path.resolve().parent)
+    data, home = trial.config.data.source, str(folder / "sites")
+    settings.write(workspace / "local", settings.Settings(data=data, home=home, runs=runs, sites=clients))
     # One thread for each process: there are as many of these as sites.
     with Programs(folder / "logs", {"OMP_NUM_THREADS": "1"}) as programs:
         inputs = [str(folder / "job"), str(workspace), ",".join(clients)]
@@ -122,6 +109,4 @@ def _simulate(folder: Path, clients: dict[str, str], data: str, runs: Path, foll
                 programs.check()
             sleep(0.2)
         follower.look()
-    if (error := read_json(folder / OUTCOME)["error"]) is not None:
-        raise EngineError(error)
     return True

@@ -119,7 +119,7 @@ class Coordinator:
     @collab.main  # type: ignore[untyped-decorator]
     def coordinate(self) -> None:
         from fedce.config import load
-        from fedce.engines.launching import NOTICES
+        from fedce.engines.launching import NOTICES, OUTCOME
         from fedce.experiment import Observer, coordinate
 
         workspace, context = collab.workspace, collab.context
@@ -134,9 +134,9 @@ class Coordinator:
         try:
             coordinate(load(config_file), out, courier, observer=observer, command=self.command or "nvflare job submit")
         except Exception as error:
-            write_json(beside / settings.OUTCOME, {"error": str(error)})
+            write_json(beside / OUTCOME, {"error": str(error)})
             raise
-        write_json(beside / settings.OUTCOME, {"error": None})
+        write_json(beside / OUTCOME, {"error": None})
 
 
 def _command(topic: str, data: Any, context: Any, courier: NvflareCourier) -> dict[str, Any]:

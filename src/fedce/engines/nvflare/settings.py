@@ -18,7 +18,7 @@ from fedce.errors import ConfigError, FedceError, first_problem
 from fedce.files import read_json, write_bytes, write_json
 
 FILE = "fedce.toml"
-EXPERIMENT, STARTED, OUTCOME = "experiment.toml", "started.json", "outcome.json"
+EXPERIMENT, STARTED = "experiment.toml", "started.json"
 """In a job; and beside a run folder, when its coordinator has started, and how it ended."""
 NODES, PAUSE = "fedce.nodes", "fedce.pause"
 """What a running job can be asked, and told, by an administrator."""
