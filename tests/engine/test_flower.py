@@ -14,6 +14,7 @@ import pytest
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedce[flower]'")
 
 from benchmarks.kills import Coordinator, check_credit
+from benchmarks.relay import Relay
 
 from fedce.config import load
 from fedce.engines.flower.launch import QUIET, Federation
@@ -21,36 +22,12 @@ from fedce.engines.launching import Programs
 from fedce.errors import EngineError
 from fedce.record import RunFolder
 from sockets import Watcher, connections_of
-from support import events_of, rounds_of, write_site
+from support import HOSPITALS, events_of, same
 from tls import write_certificates, write_node_key
 
-SITES = ("east", "north", "south")
 SMALL = {"model.channels": [4, 8], "rounds": 3}
 LIMIT = 300.0
 """Seconds; a run that takes longer hangs."""
-
-
-@pytest.fixture(scope="module")
-def images(tmp_path_factory) -> Path:
-    root = tmp_path_factory.mktemp("hospitals")
-    for i, site in enumerate(SITES):
-        write_site(root, site, n=10 + 4 * i)
-    return root
-
-
-@pytest.fixture(scope="module")
-def local(tmp_path_factory, images: Path, fedce) -> Path:
-    out = tmp_path_factory.mktemp("local") / "run"
-    run = fedce("run", "--data", images, "--rounds", 3, "--set", "model.channels=[4,8]", "--workers", 1, "--out", out)
-    assert run.exit_code == 0, run.output
-    return out
-
-
-def same(one: Path, other: Path) -> bool:
-    ours, theirs = RunFolder(one).results, RunFolder(other).results
-    keys = ("contributions", "dice", "dice_without", "model_sha256")
-    weights = [(folder / "model.safetensors").read_bytes() for folder in (one, other)]
-    return rounds_of(one) == rounds_of(other) and all(ours[k] == theirs[k] for k in keys) and weights[0] == weights[1]
 
 
 def test_the_same_bits_and_nobody_outside_is_spoken_to(tmp_path: Path, images: Path, local: Path):
@@ -68,7 +45,7 @@ def test_the_same_bits_and_nobody_outside_is_spoken_to(tmp_path: Path, images: P
         )
     assert done.returncode == 0, done.stderr
     assert same(tmp_path / "run", local)
-    assert watcher.n_processes > 2 * len(SITES)
+    assert watcher.n_processes > 2 * len(HOSPITALS)
     assert watcher.outside == set()
     # Whatever was started has ended; the sites' own processes notice it within a second.
     for _ in range(50):
@@ -122,6 +99,26 @@ def test_a_killed_site_and_a_killed_coordinator_change_nothing(coordinator: Coor
     check_credit(RunFolder(made.out))
 
 
+def test_a_cut_network_changes_nothing(coordinator: Coordinator, local: Path):
+    """All hospitals lose the coordinator in the middle of a round, and find it again."""
+    made = coordinator
+    relay = Relay(made.federation.port)
+    made.federation.port_for_nodes = relay.port
+    made.federation.start()
+    made.federation.submit(made.app)
+    made.wait(lambda self: self.n_rounds >= 1)
+    sleep(random.uniform(0, 3))
+    relay.cut()
+    sleep(8)
+    before = made.n_rounds
+    sleep(2)
+    assert made.n_rounds == before  # Nothing passes.
+    relay.mend()
+    made.wait()
+    assert same(made.out, local)
+    check_credit(RunFolder(made.out))
+
+
 def test_with_certificates_and_keys_nobody_else_comes_in(tmp_path: Path, images: Path, local: Path):
     """As in docs/flower.md: TLS, registered keys; then a stranger, a wrong certificate, and a thief of a name."""
     made = Coordinator(tmp_path, {**SMALL, "data.source": str(images)})
@@ -135,22 +132,22 @@ def test_with_certificates_and_keys_nobody_else_comes_in(tmp_path: Path, images:
         *("--ssl-ca-certfile", str(keys / "ca.pem"), "--enable-supernode-auth"),
     ]
     extra = {"thief": keys, "stranger": keys, "mistaken": tmp_path / "other"}
-    for site in (*SITES, *extra):
+    for site in (*HOSPITALS, *extra):
         key = write_node_key(keys / site)
         ca = extra.get(site, keys) / "ca.pem"
         federation.node_security[site] = ["--root-certificates", str(ca), "--auth-supernode-private-key", str(key)]
-    ports = iter(Federation(made.programs, tmp_path / "engine", (*SITES, *extra), "").port_by_site.values())
-    federation.port_by_site = {site: next(ports) for site in (*SITES, *extra)}
+    ports = iter(Federation(made.programs, tmp_path / "engine", (*HOSPITALS, *extra), "").port_by_site.values())
+    federation.port_by_site = {site: next(ports) for site in (*HOSPITALS, *extra)}
     with made.programs:
         federation.start_superlink()
-        for name in (*SITES, "thief", "mistaken"):
+        for name in (*HOSPITALS, "thief", "mistaken"):
             for _ in range(60):
                 answer = federation.flwr("supernode", "register", str(keys / f"{name}.pub"), "here", "--format", "json")
                 if answer.get("success"):
                     break
                 sleep(0.5)
             assert answer.get("success"), answer
-        for site in SITES:
+        for site in HOSPITALS:
             federation.start_supernode(site)
         made.federation.submit(made.app)
         made.wait(lambda self: self.n_rounds == 1)
@@ -163,10 +160,10 @@ def test_with_certificates_and_keys_nobody_else_comes_in(tmp_path: Path, images:
         listed = federation.flwr("supernode", "list", "here", "--format", "json")
     assert same(made.out, local)
     joined = [entry["site"] for entry in RunFolder(made.out).ledger() if entry["kind"] == "join"]
-    assert sorted(joined) == list(SITES)
+    assert sorted(joined) == list(HOSPITALS)
     assert any("another key than the 'east' that joined before" in event for event in events_of(made.out))
     online = [node for node in listed["nodes"] if node["status"] == "online"]
-    assert len(online) == len(SITES) + 1
+    assert len(online) == len(HOSPITALS) + 1
     assert "SSL" in made.programs.tail("supernode-mistaken") or "certificate" in made.programs.tail(
         "supernode-mistaken"
     )

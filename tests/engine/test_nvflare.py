@@ -26,36 +26,17 @@ from fedce.experiment import Observer
 from fedce.record import RunFolder
 from fedce.wire import Parcel
 from sockets import Watcher
-from support import rounds_of, write_site
+from support import HOSPITALS, same
 
 ROOT = Path(__file__).parents[2]
-SITES = ("east", "north", "south")
-SMALL = {"model.channels": [4, 8], "rounds": 3, "engine.name": "nvflare", "engine.members": dict.fromkeys(SITES, "")}
+SMALL = {
+    "model.channels": [4, 8],
+    "rounds": 3,
+    "engine.name": "nvflare",
+    "engine.members": dict.fromkeys(HOSPITALS, ""),
+}
 LIMIT = 300.0
 """Seconds; a run that takes longer hangs."""
-
-
-@pytest.fixture(scope="module")
-def images(tmp_path_factory) -> Path:
-    root = tmp_path_factory.mktemp("hospitals")
-    for i, site in enumerate(SITES):
-        write_site(root, site, n=10 + 4 * i)
-    return root
-
-
-@pytest.fixture(scope="module")
-def local(tmp_path_factory, images: Path, fedce) -> Path:
-    out = tmp_path_factory.mktemp("local") / "run"
-    run = fedce("run", "--data", images, "--rounds", 3, "--set", "model.channels=[4,8]", "--workers", 1, "--out", out)
-    assert run.exit_code == 0, run.output
-    return out
-
-
-def same(one: Path, other: Path) -> bool:
-    ours, theirs = RunFolder(one).results, RunFolder(other).results
-    keys = ("contributions", "dice", "dice_without", "model_sha256")
-    weights = [(folder / "model.safetensors").read_bytes() for folder in (one, other)]
-    return rounds_of(one) == rounds_of(other) and all(ours[k] == theirs[k] for k in keys) and weights[0] == weights[1]
 
 
 def test_killed_and_resumed_it_gives_the_same_bits_and_nobody_outside_is_spoken_to(
@@ -76,7 +57,7 @@ def test_killed_and_resumed_it_gives_the_same_bits_and_nobody_outside_is_spoken_
         assert done.returncode == 0, done.stderr
         wait_for(lambda: not watcher.processes(), 30, "processes are left")
     assert same(out, local)
-    assert watcher.n_processes > len(SITES)
+    assert watcher.n_processes > len(HOSPITALS)
     assert watcher.outside == set()
     kinds = [entry["kind"] for entry in RunFolder(out).ledger()]
     assert kinds.count("round") == 3
@@ -85,7 +66,7 @@ def test_killed_and_resumed_it_gives_the_same_bits_and_nobody_outside_is_spoken_
 
 def test_a_provisioned_federation_survives_kills_with_the_same_bits(tmp_path: Path, images: Path, local: Path):
     """As in docs/nvflare.md: mutual TLS, nobody may send code; the coordinator and the one who keeps it are killed."""
-    consortium = Consortium(tmp_path, SITES, str(images))
+    consortium = Consortium(tmp_path, HOSPITALS, str(images))
     launch.write_job(load(None, {**SMALL, "data.source": "elsewhere"}), tmp_path / "job", "federation", "test")
     run = RunFolder(consortium.runs / "federation")
     with consortium.programs as programs:

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +20,7 @@ from fedce.messages import Task
 from fedce.record import RunFolder
 from fedce.resident import Resident, at_hospital
 from fedce.wire import Parcel, Signed
-from support import events_of, params, rounds_of
+from support import Post, events_of, params, rounds_of
 
 TINY = {"data.source": "fundus6", "data.scale": "tiny", "model.channels": [4, 8], "engine.name": "flower", "rounds": 3}
 
@@ -37,38 +36,6 @@ class Clock:
 
     def pause(self, seconds: float) -> None:
         self.now += seconds
-
-
-class Post:
-    """A courier to answers in this process. `when` may change an answer, or swallow it."""
-
-    def __init__(self, answers: dict[str, Callable[[Parcel], Parcel]]) -> None:
-        self.answers = answers
-        self.when: Callable[[str, str, Parcel], Parcel | str | None] = lambda node, about, answer: answer
-        self.tickets = count()
-        self.waiting: list[tuple[str, str, Parcel]] = []
-        self.sent: list[tuple[str, Parcel]] = []
-        self.late: list[tuple[str, Parcel | str]] = []
-
-    def nodes(self) -> list[str]:
-        return list(self.answers)
-
-    def send(self, node: str, parcel: Parcel, round_no: int) -> str:
-        ticket = f"{node}/{next(self.tickets)}"
-        self.waiting.append((ticket, node, parcel))
-        self.sent.append((node, parcel))
-        return ticket
-
-    def collect(self):
-        came, self.late = self.late, []
-        waiting, self.waiting = self.waiting, []
-        for ticket, node, parcel in waiting:
-            if node not in self.answers:
-                continue
-            answer = self.when(node, parcel.about, self.answers[node](parcel))
-            if answer is not None:
-                came.append((ticket, answer))
-        return came
 
 
 @pytest.fixture(autouse=True)

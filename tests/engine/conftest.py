@@ -1,0 +1,23 @@
+"""What the engines' tests share: three small hospitals, and the run of the local engine to compare with."""
+
+from pathlib import Path
+
+import pytest
+
+from support import HOSPITALS, write_site
+
+
+@pytest.fixture(scope="session")
+def images(tmp_path_factory) -> Path:
+    root = tmp_path_factory.mktemp("hospitals")
+    for i, site in enumerate(HOSPITALS):
+        write_site(root, site, n=10 + 4 * i)
+    return root
+
+
+@pytest.fixture(scope="session")
+def local(tmp_path_factory, images: Path, fedce) -> Path:
+    out = tmp_path_factory.mktemp("local") / "run"
+    run = fedce("run", "--data", images, "--rounds", 3, "--set", "model.channels=[4,8]", "--workers", 1, "--out", out)
+    assert run.exit_code == 0, run.output
+    return out
