@@ -450,7 +450,7 @@ def study(
     as_json: bool,
 ) -> None:
     """Tables and figures of the paper: performance, fairness, contribution, convergence, free-rider, shift, ablation,
-    qualitative, data, scaling, theory; several with commas between, or all."""
+    qualitative, data, scaling, theory; several with commas between, or all. Beyond the paper: robustness."""
     from fedce.config import load, parse_assignment
     from fedce.display import JobsDisplay, study_tables
 

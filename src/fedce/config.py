@@ -19,6 +19,10 @@ Share = Annotated[float, Field(gt=0, lt=1)]
 BUILT_IN = ("fundus6", "prostate6")
 ROUNDS_BY_SCALE = {"tiny": 3, "demo": 150, "paper": 200}
 ROUNDS_OF_A_FOLDER = 100
+Attack = (
+    Literal["repeat", "zero", "noise", "replay", "echo", "flip"]
+    | Literal["scale", "copy", "sybil", "inflate", "pretend", "labels", "collude"]
+)
 SITE_NAME = r"^\w[\w .\-]{0,99}$"
 """Of a site on another machine: it becomes the name of a folder there and here."""
 
@@ -208,8 +212,8 @@ class FreeRiderConfig(_Table):
     """Score every site in every round; costs one more validation pass."""
     score: Literal["default", "literal"] = "default"
     """Novelty times error difference (D13), or the paper's product to the letter."""
-    plant: dict[str, Literal["repeat", "zero", "noise", "replay", "echo"]] = {}
-    """Sites that cheat: one image repeated, no update, noise, an old update again, the last global model sent back."""
+    plant: dict[str, Attack] = {}
+    """Sites that cheat, to try the detector and the guard on: site to kind (docs/trust.md)."""
 
 
 class Config(_Table):
@@ -223,6 +227,8 @@ class Config(_Table):
     """Sites that are evaluated but do not train; leave-one-out and Shapley values use it."""
     reconstruction: bool = False
     """Also value the sites by Shapley values of every round's models; 2^N validation passes a round up to ten sites."""
+    max_length: Annotated[float, Field(gt=1)] = 5.0
+    """A reply whose update is longer than so many times the round's median is rejected; inf: none is."""
     data: DataConfig = DataConfig()
     model: ModelConfig = ModelConfig()
     train: TrainConfig = TrainConfig()

@@ -14,8 +14,9 @@ from typing import Any, Protocol
 
 from pydantic import TypeAdapter
 
-from fedce import __version__, algorithms, federation, freerider, models
-from fedce.algorithms.base import Algorithm, State, Terms
+from fedce import __version__, algorithms, attacks, federation, freerider, models
+from fedce.algorithms import guard
+from fedce.algorithms.base import Algorithm, Memory, State, Terms
 from fedce.algorithms.base import Site as LocalSite
 from fedce.config import BUILT_IN, Config, parse
 from fedce.config import load as load_config
@@ -29,12 +30,12 @@ from fedce.federation import Round
 from fedce.files import write_json, write_tensors
 from fedce.identity import coordinator
 from fedce.learn import Learner
-from fedce.messages import Member, Reply
+from fedce.messages import Member, Reply, Task
 from fedce.params import Layout, Params, to_named
 from fedce.record import RunFolder, flags_by_site
 from fedce.report import MOST_BANDS, write_report
 from fedce.report.examples import Example, example, write_examples
-from fedce.site import member_of
+from fedce.site import member_of, perform
 from fedce.uncertainty import contribution_intervals, intervals_over_rounds
 from fedce.valuation.agreement import rank_stability
 from fedce.valuation.intervals import sentences
@@ -150,10 +151,16 @@ class Participants(Plan):
 
     def hospital(self, site: str) -> LocalSite:
         if site not in self._hospitals:
-            data = next(data for data in self.sites if data.name == site)
-            kind, classes = self.config.freerider.plant.get(site), tuple(self.sites.classes)
-            self._hospitals[site] = freerider.hospital(data, self.learner, classes, self.config.seed, kind)
+            config, classes = self.config, tuple(self.sites.classes)
+            self._hospitals[site] = attacks.hospital(
+                self.sites, site, self.learner, classes, config.seed, config.freerider.plant
+            )
         return self._hospitals[site]
+
+    def perform(self, task: Task, memory: Memory | None) -> tuple[Reply, Memory | None]:
+        """What the site that the task is for does with it."""
+        reply, memory = perform(self.algorithm, self.hospital(task.site), task, memory)
+        return attacks.said(reply, self.config.freerider.plant.get(task.site)), memory
 
     def __getstate__(self) -> dict[str, Any]:
         """For spawned workers, which build their own network."""
@@ -462,6 +469,7 @@ def _finish(
         plan.detects,
         config.leave_out,
         tell_all,
+        config.max_length,
     ):
         entry = _ledger_entry(done)
         # The state first: a round that was saved and not yet written down is written down on resume.
@@ -504,10 +512,10 @@ def _ledger_entry(done: Round) -> dict[str, Any]:
             "score": reply.score,
             "loss": reply.loss,
             **_detector_facts(done, reply),
-            **asdict(state.terms.get(site, Terms())),
+            **state.terms.get(site, Terms()).recorded,
             # Rounded, because an interval needs no more; the terms themselves are kept to the last bit.
             "err_replicates": [round(error, 5) for error in reply.error_replicates],
-            "flags": list(done.flags.get(site, ())),
+            "flags": _faults(done, site),
             "seconds": round(reply.seconds, 3),
             **({"signed": dict(reply.signed)} if reply.signed else {}),
         }
@@ -525,6 +533,13 @@ def _ledger_entry(done: Round) -> dict[str, Any]:
         "rejected": dict(done.rejected),
         "notes": list(state.notes),
     }
+
+
+def _faults(done: Round, site: str) -> list[str]:
+    """What a reader should look at: found at the border, or by the guard; each once."""
+    terms = done.state.terms.get(site, Terms())
+    by_guard = guard.Signs(**terms.signs).faults if terms.signs else []
+    return list(dict.fromkeys([*done.flags.get(site, ()), *by_guard]))
 
 
 def _detector_facts(done: Round, reply: Reply) -> dict[str, Any]:

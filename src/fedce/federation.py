@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from math import isfinite
+from math import isfinite, sqrt
 from pathlib import Path
+from statistics import median
 from time import perf_counter
 from typing import Any, Protocol
 
@@ -71,6 +72,7 @@ class _CheckedAsk:
     shares: Mapping[str, float]
     """Contributions so far."""
     tell_all: bool
+    max_length: float
     replies: dict[str, Reply] = field(default_factory=dict)
     rejected: dict[str, str] = field(default_factory=dict)
     flags: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -87,18 +89,20 @@ class _CheckedAsk:
             )
             for task in tasks
         }
-        usable: list[Reply] = []
+        sound: list[Reply] = []
         # Sorted, because floating-point sums depend on order and networks do not keep it.
         for reply in sorted(self.engine.ask(list(by_site.values())), key=lambda reply: reply.site):
             reason = problem_of(reply, by_site.get(reply.site), self.needs_model)
-            if reason is None and reply.site in {other.site for other in usable}:
+            if reason is None and reply.site in {other.site for other in sound}:
                 reason = "replied twice"
-            if reason is not None:
+            if reason is None:
+                sound.append(reply)
+            else:
                 self.rejected[reply.site] = reason
-                continue
-            usable.append(reply)
-            if tasks[0].action != "train":
-                continue
+        too_long = too_long_of(sound, by_site, self.max_length)
+        self.rejected |= too_long
+        usable = [reply for reply in sound if reply.site not in too_long]
+        for reply in usable if tasks[0].action == "train" else ():
             if flags := flags_of(reply, by_site[reply.site]):
                 self.flags[reply.site] = flags
             self.replies[reply.site] = replace(reply, params=None)
@@ -166,6 +170,31 @@ def problem_of(reply: Reply, task: Task | None, needs_model: bool = True) -> str
     return None
 
 
+def too_long_of(replies: Sequence[Reply], tasks: Mapping[str, Task], most: float) -> dict[str, str]:
+    """Replies whose update is longer than so many medians of the round's; fewer than three have no median.
+
+    More images are more steps: lengths grow about with the root of their number, which is allowed for up to fourfold.
+    """
+    trained = [reply for reply in replies if reply.params is not None and tasks[reply.site].action == "train"]
+    if len(trained) < 3:
+        return {}
+    lengths = {reply.site: _length(reply, tasks[reply.site]) for reply in trained}
+    middle = median(lengths.values())
+    images = median(reply.n_train for reply in trained)
+    rejected = {}
+    for reply in trained:
+        limit = most * middle * min(max(sqrt(reply.n_train / images), 1.0), 4.0)
+        if lengths[reply.site] > limit > 0:
+            rejected[reply.site] = f"its update is more than {most:g} times as long as the median"
+    return rejected
+
+
+def _length(reply: Reply, task: Task) -> float:
+    assert reply.params is not None
+    with np.errstate(over="ignore"):  # Too long for a number is too long.
+        return float(np.linalg.norm(reply.params.trainable - task.params.trainable))
+
+
 def _dice_of(reply: Reply) -> Iterator[float | None]:
     if reply.evaluation is not None:
         yield reply.evaluation.validation_dice
@@ -190,13 +219,14 @@ def rounds(
     detect: bool = False,
     leave_out: Sequence[str] = (),
     tell_all: bool = False,
+    max_length: float = 5.0,
 ) -> Iterator[Round]:
     """Run the rounds that are left; `persist` says before which rounds' end the sites save their memory."""
     while state.round_no < n_rounds:
         start = perf_counter()
         state = replace(state, sites=tuple(site for site in engine.sites(state.sites) if site not in leave_out))
         checked = _CheckedAsk(
-            engine, min_sites, algorithm.exchanges, persist(state.round_no), detect, state.shares, tell_all
+            engine, min_sites, algorithm.exchanges, persist(state.round_no), detect, state.shares, tell_all, max_length
         )
         before = {"": sketch(state.params.trainable)} if detect else {}
         round_no, state = state.round_no, algorithm.round(state, checked.ask)
@@ -259,12 +289,14 @@ def save_state(path: Path, state: State, entry: Mapping[str, Any] | None = None)
         "terms": {site: asdict(terms) for site, terms in state.terms.items()},
         "is_mean": state.is_mean,
         "values": state.values,
+        "suspects": state.suspects,
         "notes": state.notes,
         "layout": state.params.layout.digest,
     }
     arrays = {"params": state.params.vector}
     arrays |= {f"model/{site}": model.vector for site, model in state.models_by_site.items()}
     arrays |= {f"moment/{key}": vector for key, vector in state.moments.items()}
+    arrays |= {f"sketch/{key}": kept for key, kept in state.sketches.items()}
     write_tensors(path, arrays, about)
 
 
@@ -293,6 +325,8 @@ def load_saved(path: Path, layout: Layout) -> tuple[State, dict[str, Any] | None
         models_by_site={site: Params(layout, vector) for site, vector in under("model/").items()},
         moments=under("moment/"),
         values=about["values"],
+        sketches=under("sketch/"),
+        suspects=tuple(about["suspects"]),
         notes=tuple(about["notes"]),
     )
     return state, about.get("entry")

@@ -1,7 +1,7 @@
-"""Free riders: impostors to plant, and the score that finds them (D13)."""
+"""Free riders: the score that stands out for them (D13), and alarms that are certain."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise, zip_longest
 from math import sqrt
 from typing import Any
@@ -9,84 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedce.algorithms.base import Moments, Pull, Site, Trained
-from fedce.data import SiteData
-from fedce.learn import Learner
-from fedce.messages import Evaluation
-from fedce.params import SKETCH, Params
-from fedce.site import Hospital, round_seed
+from fedce.params import SKETCH
 
 Rounds = Sequence[Mapping[str, Any]]
 ROUNDS_TO_BE_SURE = 3
 SAME_DIRECTION = 0.99999
-NOISE = 1e-3
-"""Standard deviation of a noise update; about what a small network's weights move in a round."""
-
-
-def hospital(data: SiteData, learner: Learner, classes: tuple[str, ...], seed: int, kind: str | None) -> Site:
-    """A site, or the impostor that is planted in its place."""
-    honest = Hospital(with_one_image(data) if kind == "repeat" else data, learner, classes, seed)
-    return Impostor(honest, kind) if kind and kind != "repeat" else honest
-
-
-def with_one_image(data: SiteData) -> SiteData:
-    """The paper's free rider: a site that has one image and repeats it. Its test images stay, as a measure."""
-    first = data.split.train[:1]
-    split = replace(
-        data.split,
-        train=np.repeat(first, len(data.split.train)),
-        validation=np.repeat(first, len(data.split.validation)),
-    )
-    return replace(data, split=split)
-
-
-class Impostor:
-    """A site that sends something else than what it trained, and answers honestly otherwise."""
-
-    def __init__(self, site: Site, kind: str) -> None:
-        self.site, self.kind = site, kind
-
-    @property
-    def name(self) -> str:
-        return self.site.name
-
-    @property
-    def n_train(self) -> int:
-        return self.site.n_train
-
-    def loss(self, params: Params) -> float:
-        return self.site.loss(params)
-
-    def score(self, params: Params) -> float:
-        return self.site.score(params)
-
-    def score_replicates(self, params: Params) -> tuple[float, ...]:
-        return self.site.score_replicates(params)
-
-    def evaluate(self, params: Params, without: Params | None) -> Evaluation:
-        return self.site.evaluate(params, without)
-
-    def train(self, params: Params, round_no: int, moments: Moments, pull: Pull | None = None) -> Trained:
-        loss = self.site.loss(params)
-        if self.kind == "zero":
-            return Trained(params, loss, {})
-        if self.kind == "noise":
-            rng = np.random.default_rng(round_seed(0, self.name, round_no))
-            return Trained(_moved(params, rng.normal(0, NOISE, params.layout.n_trainable)), loss, {})
-        if self.kind == "echo":
-            # Everybody else has moved on since the model that it sends back.
-            last = moments.get("last", params.vector)
-            return Trained(Params(params.layout, np.array(last)), loss, {"last": params.vector.copy()})
-        if "update" in moments:
-            return Trained(_moved(params, moments["update"]), loss, moments)
-        honest = self.site.train(params, round_no, {}, pull)
-        return replace(honest, moments={"update": honest.params.trainable - params.trainable})
-
-
-def _moved(params: Params, update: np.ndarray[tuple[int, ...], np.dtype[np.floating]]) -> Params:
-    vector = params.vector.copy()
-    vector[: len(update)] += update.astype(np.float32)
-    return Params(params.layout, vector)
 
 
 def score(similarity: float, error_next: float, error_local: float, how: str) -> float:

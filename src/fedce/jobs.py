@@ -33,8 +33,8 @@ from fedce.record import RunFolder
 Notify = Callable[[str], None]
 # Files whose change may change a result; a study must not mix results of two versions of them.
 DECISIVE = (
-    *("algorithms/*", "data/**/*", "valuation/*", "experiment", "fairness", "federation", "freerider"),
-    *("learn", "messages", "models", "params", "site", "uncertainty"),
+    *("algorithms/*", "attacks", "data/**/*", "valuation/*", "experiment", "fairness", "federation", "freerider"),
+    *("engines/nvflare/theirs", "learn", "messages", "models", "params", "site", "uncertainty"),
 )
 
 
@@ -75,8 +75,8 @@ class Store:
         return self.folder / f"{name}-{sha256(text.encode()).hexdigest()[:16]}"
 
     def finished(self, config: Config) -> Result | None:
-        run = RunFolder(self.path(config))
-        return Result(run.path, run.results) if run.results_file.exists() else None
+        path = self.path(config)
+        return Result(path, RunFolder(path).results) if _is_finished(path) else None
 
     def missing(self, configs: Sequence[Config]) -> list[Config]:
         """What is not yet in the store, each thing once."""
@@ -93,11 +93,14 @@ class Store:
         self, configs: Sequence[Config], workers: int = 0, progress: Callable[[Progress], None] = lambda now: None
     ) -> list[Result]:
         """The results of all these trainings; what is missing is trained, one process each."""
-        wanted = self.missing(configs)
-        n_rounds = {self.path(config): config.n_rounds for config in configs}
+        # Asked for once: a study has hundreds of trainings, and where each lies takes a millisecond to say.
+        paths = [self.path(config) for config in configs]
+        n_rounds = {path: config.n_rounds for path, config in zip(paths, configs, strict=True)}
+        missing = {path: config for path, config in zip(paths, configs, strict=True) if not _is_finished(path)}
+        wanted = list(missing.values())
         # A training that takes longest to come should not come last.
         wanted.sort(key=lambda config: -config.n_rounds * (10 if config.reconstruction else 1))
-        done = {path: n for path, n in n_rounds.items() if path not in {self.path(config) for config in wanted}}
+        done = {path: n for path, n in n_rounds.items() if path not in missing}
 
         def tell() -> None:
             finished = sum(done[path] >= n_rounds[path] for path in done)
@@ -107,9 +110,11 @@ class Store:
         for path, round_no in _train_all(self, wanted, workers or default_workers(len(wanted) or 1)):
             done[path] = round_no
             tell()
-        results = [self.finished(config) for config in configs]
-        assert all(result is not None for result in results)
-        return [result for result in results if result is not None]
+        return [Result(path, RunFolder(path).results) for path in paths]
+
+
+def _is_finished(path: Path) -> bool:
+    return RunFolder(path).results_file.exists()
 
 
 def _train_all(store: Store, wanted: Sequence[Config], n_workers: int) -> Iterator[tuple[Path, int]]:

@@ -9,6 +9,7 @@ from typing import Any
 from fedce import algorithms
 from fedce.algorithms import FedAvg, FedCE, Uniform
 from fedce.algorithms.base import Account, Terms, normalise
+from fedce.algorithms.guard import Signs, judged, suspects_after
 from fedce.errors import ReplyError
 from fedce.identity import is_signed
 from fedce.record import NO_LINE, RunFolder, signed_text
@@ -197,9 +198,11 @@ class _Replay:
             return
         accounts: Mapping[str, Account] = {}
         shares: Mapping[str, float] = {}
+        suspects: tuple[str, ...] = ()
         for number, entry in rounds:
             sites = entry["sites"]
             if isinstance(algorithm, FedCE):
+                suspects = self._guard(number, sites, suspects)
                 accounts, rho, shares = self._fedce(algorithm, accounts, sites)
             else:
                 one_each = isinstance(algorithm, Uniform)
@@ -214,10 +217,23 @@ class _Replay:
         self, algorithm: FedCE, accounts: Mapping[str, Account], sites: Mapping[str, Entry]
     ) -> tuple[Mapping[str, Account], Mapping[str, float], Mapping[str, float]]:
         n_train = {site: int(facts["n_train"]) for site, facts in sites.items()}
-        before = algorithm.weights(accounts, n_train)
-        accounts = algorithm.earn(accounts, {site: Terms(facts["cos"], facts["err"]) for site, facts in sites.items()})
-        rho = algorithm.weights(accounts, n_train) if algorithm.estimate == "server" else before
-        return accounts, rho, algorithm.weights(accounts, dict.fromkeys(accounts, 0)) if accounts else rho
+        terms = {site: Terms.from_record(facts) for site, facts in sites.items()}
+        after = algorithm.earn(accounts, terms)
+        rho = algorithm.weights_of_round(accounts, after, terms, n_train)
+        return after, rho, algorithm.weights(after, dict.fromkeys(after, 0)) if after else rho
+
+    def _guard(self, number: int, sites: Mapping[str, Entry], suspects: tuple[str, ...]) -> tuple[str, ...]:
+        """What the guard made of each site must follow from what it saw; returns who is suspected from here on."""
+        terms = {site: Terms.from_record(facts) for site, facts in sites.items()}
+        for site, term in terms.items():
+            if not term.signs:
+                continue
+            signs = Signs(**term.signs)
+            if signs.suspected != (site in suspects):
+                self.problems.append(f"line {number}, {site}: its suspicion does not follow from the rounds before")
+            if judged(Terms(term.cos, term.err), signs) != term:
+                self.problems.append(f"line {number}, {site}: the trust in it does not follow from what the guard saw")
+        return suspects_after(suspects, terms)
 
     def _compare(self, number: int, sites: Mapping[str, Entry], name: str, found: Mapping[str, float]) -> None:
         for site, facts in sites.items():

@@ -10,7 +10,7 @@ from time import time
 
 import torch
 
-from fedce import algorithms, freerider, models
+from fedce import algorithms, attacks, models
 from fedce.algorithms.base import Memory, Site
 from fedce.config import BUILT_IN, Config
 from fedce.data import SiteData, Sites, load_site
@@ -97,6 +97,7 @@ class Resident:
         # Scoring others' models needs no memory, and must not touch that of the round which it belongs to.
         memory = None if task.action == "score" else self._recall(form.run, task, files)
         reply, memory = perform(self.algorithm, hospital, task, memory)
+        reply = attacks.said(reply, self.config.freerider.plant.get(self.site))
         if task.action == "train" and memory is not None:
             if task.persist:
                 files.save(memory)
@@ -117,8 +118,8 @@ class Resident:
         device = models.choose_device(config.engine.device)
         learner = Learner(network, config.train, config.data.normalize, device)
         data = with_n_channels(self.data, n_channels)
-        kind = config.freerider.plant.get(self.site)
-        return learner, freerider.hospital(data, learner, classes, config.seed, kind)
+        hospital = attacks.hospital([data], self.site, learner, classes, config.seed, config.freerider.plant)
+        return learner, hospital
 
     def _record(self, run: str, task: Task, score: float | None) -> None:
         """What the site was told, for its own eyes."""

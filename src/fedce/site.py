@@ -87,6 +87,8 @@ class Hospital:
         return float(self._validate(params).mean())
 
     def score_replicates(self, params: Params) -> tuple[float, ...]:
+        if len(self._validation) < 2:  # Nothing to draw from.
+            return ()
         return tuple((self._resampling @ self._validate(params)).tolist())
 
     def _validate(self, params: Params) -> NDArray[np.float64]:

@@ -1,6 +1,7 @@
 """Intervals for the contributions of a run, from its ledger."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,12 @@ def contribution_intervals(
     if isinstance(algorithm, FedCE):
         measured = [entry for entry in rounds if any(facts["cos"] is not None for facts in entry["sites"].values())]
         n_replicates = min(
-            (len(facts["err_replicates"]) for entry in measured for facts in entry["sites"].values() if facts["err"]),
+            (
+                len(facts["err_replicates"])
+                for entry in measured
+                for facts in entry["sites"].values()
+                if _resampled(facts)
+            ),
             default=0,
         )
         rounds, replay = measured, _replay_fedce(algorithm, measured, sites, n_replicates)
@@ -88,9 +94,15 @@ def _replay_fedce(algorithm: FedCE, rounds: Rounds, sites: Sequence[str], n_repl
 def _terms(entry: Mapping[str, Any], replicate: int | None) -> dict[str, Terms]:
     def error(facts: Mapping[str, Any]) -> float | None:
         value: float | None = facts["err"]
-        return value if value is None or replicate is None else facts["err_replicates"][replicate]
+        again: Sequence[float] = facts["err_replicates"]
+        return value if value is None or replicate is None or not again else again[replicate]
 
-    return {site: Terms(facts["cos"], error(facts)) for site, facts in entry["sites"].items()}
+    return {site: replace(Terms.from_record(facts), err=error(facts)) for site, facts in entry["sites"].items()}
+
+
+def _resampled(facts: Mapping[str, Any]) -> bool:
+    """A site with a single validation case has nothing to resample."""
+    return facts["err"] is not None and bool(facts["err_replicates"])
 
 
 def _accounts(accounts: Mapping[str, Account], sites: Sequence[str]) -> NDArray[np.float64]:

@@ -15,7 +15,7 @@ from fedce.engines.local import LocalEngine
 from fedce.engines.shared import Block
 from fedce.errors import DataError, EngineError
 from fedce.messages import Task
-from fedce.site import MemoryFiles
+from fedce.site import MemoryFiles, perform
 from support import FakeSite, layout, params
 
 
@@ -32,8 +32,8 @@ class FakeParticipants:
     def work_by_site(self):
         return {name: site.n_train for name, site in self.sites.items()}
 
-    def hospital(self, site):
-        return self.sites[site]
+    def perform(self, task, memory):
+        return perform(self.algorithm, self.sites[task.site], task, memory)
 
 
 class DyingSite(FakeSite):

@@ -9,7 +9,7 @@ import pytest
 from fedce.algorithms import FedAvg, FedCE
 from fedce.algorithms.base import Account, State, Terms
 from fedce.errors import ReplyError, RunError
-from fedce.federation import load_state, problem_of, rounds, save_state
+from fedce.federation import load_state, problem_of, rounds, save_state, too_long_of
 from fedce.messages import Reply, Task
 from support import FakeFederation, FakeSite, params
 
@@ -132,3 +132,42 @@ def test_a_state_survives_the_disk(tmp_path: Path):
     assert found.params.digest == state.params.digest
     with pytest.raises(RunError, match="another network"):
         load_state(tmp_path / "state.safetensors", params([1.0]).layout)
+
+
+def long_reply(site, length, n_train=10):
+    return Reply(site, 0, n_train, params([float(length), 0.0]), score=0.5)
+
+
+def too_long(most, *replies):
+    tasks = {reply.site: Task(reply.site, 0, params([0.0, 0.0])) for reply in replies}
+    return set(too_long_of(replies, tasks, most))
+
+
+def test_an_update_may_not_be_much_longer_than_the_median():
+    normal = [long_reply("a", 1.0), long_reply("b", 1.2), long_reply("c", 0.8)]
+    assert too_long(5, *normal, long_reply("d", 4.9)) == set()
+    assert too_long(5, *normal, long_reply("d", 5.6)) == {"d"}
+    assert too_long(5, *normal, long_reply("d", -5.6)) == {"d"}
+    assert too_long(10, *normal, long_reply("d", 5.6)) == set()
+    assert too_long(float("inf"), *normal, long_reply("d", 1e30)) == set()
+    assert too_long(5, *normal, long_reply("d", 1e30)) == {"d"}
+
+
+def test_more_images_may_go_further_but_not_without_end():
+    normal = [long_reply("a", 1.0), long_reply("b", 1.0), long_reply("c", 1.0)]
+    assert too_long(5, *normal, long_reply("d", 9.0, n_train=40)) == set()
+    assert too_long(5, *normal, long_reply("d", 11.0, n_train=40)) == {"d"}
+    assert too_long(5, *normal, long_reply("d", 21.0, n_train=10**9)) == {"d"}
+
+
+def test_two_updates_have_no_median():
+    assert too_long(5, long_reply("a", 1.0), long_reply("b", 100.0)) == set()
+
+
+def test_a_scaled_update_is_rejected_and_the_round_goes_on():
+    members = [FakeSite(name, [1, 0.1 * i]) for i, name in enumerate("abcd")]
+    scaled = lambda reply: replace(reply, params=params(50 * reply.params.vector)) if reply.site == "d" else reply  # noqa: E731
+    engine = ScriptedEngine(FedAvg(), members, scaled)
+    done = next(rounds(FedAvg(), engine.federation.state, engine, 1))
+    assert done.rejected == {"d": "its update is more than 5 times as long as the median"}
+    assert done.state.rho.keys() == {"a", "b", "c"}

@@ -142,6 +142,21 @@ def test_a_coordinator_who_pays_other_shares_is_found(run: RunFolder):
     assert any(problem.startswith(f"the end gives {site}") for problem in problems)
 
 
+def test_trust_that_does_not_follow_from_the_signs_is_found(run: RunFolder):
+    def favour(entries):
+        facts = [entry for entry in entries if entry["kind"] == "round"][1]["sites"]["site2"]
+        facts["trust"] = 0.0
+
+    def suspect(entries):
+        signs = [entry for entry in entries if entry["kind"] == "round"][1]["sites"]["site2"]["signs"]
+        signs["suspected"] = not signs["suspected"]
+
+    lines = run.lines()
+    assert any("site2: the trust in it does not follow from what the guard saw" in p for p in forged(run, favour))
+    rewrite(run, lines)
+    assert any("site2: its suspicion does not follow" in problem for problem in forged(run, suspect))
+
+
 def test_a_ghost_and_a_swapped_key_are_found(signed_run: Path, tmp_path: Path):
     shutil.copytree(signed_run, tmp_path / "run")
     run = RunFolder(tmp_path / "run")

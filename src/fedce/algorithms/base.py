@@ -5,8 +5,8 @@ everything that a later round needs is in the state or in a site's memory, so a 
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Protocol, TypeVar, cast, dataclass_transform
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, Protocol, TypeVar, cast, dataclass_transform
 
 import numpy as np
 import pydantic.dataclasses
@@ -46,6 +46,28 @@ class Terms:
 
     cos: float | None = None
     err: float | None = None
+    """As the site claims it."""
+    trust: float = 1.0
+    """The part of the credit that the guard lets count; 0: nothing of the reply is used."""
+    most: float | None = None
+    """The largest error that the guard believes; None: any."""
+    signs: Mapping[str, Any] = field(default_factory=dict)
+    """What the guard saw, where there is one."""
+
+    @property
+    def believed(self) -> float | None:
+        return self.err if self.err is None or self.most is None else min(self.err, self.most)
+
+    @property
+    def recorded(self) -> dict[str, Any]:
+        """For the ledger."""
+        found = asdict(self)
+        return found if self.signs else {"cos": self.cos, "err": self.err}
+
+    @classmethod
+    def from_record(cls, facts: Mapping[str, Any]) -> "Terms":
+        """From what the ledger holds of a site."""
+        return cls(**{field.name: facts[field.name] for field in fields(cls) if field.name in facts})
 
 
 @dataclass(frozen=True)
@@ -72,6 +94,10 @@ class State:
     """Where the method has an optimizer at the server."""
     values: Mapping[str, float] = field(default_factory=dict)
     """Shapley values of the rounds so far, where they are reconstructed."""
+    sketches: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
+    """Of each site's last updates, where the method watches them."""
+    suspects: tuple[str, ...] = ()
+    """Sites that went against the others, and have not come back."""
     notes: tuple[str, ...] = ()
     """What the method has to say about the last round; kept in the ledger."""
 
@@ -287,8 +313,11 @@ def remember(state: State, values: Mapping[str, float]) -> tuple[dict[str, Accou
 
 
 def capped(weights: Mapping[str, float], cap: float) -> dict[str, float]:
-    """Weights none of which exceeds the cap (or 1/N); what is cut off goes to the others in proportion."""
-    cap = max(cap, 1 / len(weights))
+    """Weights none of which exceeds the cap (or 1/N); what is cut off goes to the others in proportion.
+
+    N counts those that have a weight at all.
+    """
+    cap = max(cap, 1 / sum(weight > 0 for weight in weights.values()))
     result, full = dict(weights), set[str]()
     while over := {site for site, weight in result.items() if weight > cap and site not in full}:
         full |= over

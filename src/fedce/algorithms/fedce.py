@@ -23,12 +23,14 @@ from fedce.algorithms.base import (
     capped,
     evaluate_global,
     hyperparameters,
+    models_of,
     normalise,
     train,
     without_site,
 )
+from fedce.algorithms.guard import Claim, Sketches, judged, look, remember, suspects_after
 from fedce.messages import Reply, Task
-from fedce.params import Params, cosine, gram
+from fedce.params import Params, cosine, gram, sketch
 
 FLOOR = 1e-6
 
@@ -79,6 +81,13 @@ def rho_of(credit: Mapping[str, float], max_share: float) -> dict[str, float]:
     return capped(normalise(credit), max_share)
 
 
+def _sketches(state: State, replies: list[Reply]) -> dict[str, list[float]]:
+    """Of this round's updates, and under "" of the model that they started from."""
+    start = state.params.trainable
+    updates = {reply.site: sketch(reply.params.trainable - start) for reply in replies if reply.params}
+    return {**updates, "": sketch(start)}
+
+
 @hyperparameters
 class FedCE:
     """Every site weighs by its estimated contribution."""
@@ -91,6 +100,8 @@ class FedCE:
     start: Literal["uniform", "samples"] = "uniform"
     """The weights before anything was measured (D2)."""
     max_share: Annotated[float, Field(gt=0, le=1)] = 0.8
+    guard: Literal["standard", "off"] = "standard"
+    """Give no credit and no weight to updates that are bad rather than new (docs/trust.md); off: the paper as it is."""
 
     personal: ClassVar[bool] = False
     exchanges: ClassVar[bool] = True
@@ -113,36 +124,66 @@ class FedCE:
         replies = ask(state.tasks())
         n_train = {reply.site: reply.n_train for reply in replies}
         rho_prev = self.weights(state.accounts, n_train)
-        terms = self.measure(state, replies, rho_prev)
+        terms, sketches = self.measure(state, replies, rho_prev)
         accounts = self.earn(state.accounts, terms)
-        rho = self.weights(accounts, n_train) if self.estimate == "server" else rho_prev
+        rho = self.weights_of_round(state.accounts, accounts, terms, n_train)
         shares = self.weights(accounts, dict.fromkeys(accounts, 0)) if accounts else rho
-        return aggregate(state, replies, rho, accounts, shares, terms)  # Eq. 6
+        after = aggregate(state, replies, rho, accounts, shares, terms)  # Eq. 6
+        return replace(after, sketches=sketches, suspects=suspects_after(state.suspects, terms))
 
-    def measure(self, state: State, replies: list[Reply], rho_prev: Mapping[str, float]) -> dict[str, Terms]:
-        """This round's raw terms, Eqs. 2 and 3."""
-        if self.estimate == "site":
-            return {reply.site: Terms(reply.novelty, reply.error_without) for reply in replies}
-        products = gram([reply.params for reply in replies if reply.params], state.params)
+    def measure(
+        self, state: State, replies: list[Reply], rho_prev: Mapping[str, float]
+    ) -> tuple[dict[str, Terms], Sketches]:
+        """This round's raw terms, Eqs. 2 and 3, and what the guard makes of them and keeps."""
+        if self.estimate == "site" and self.guard == "off":
+            return {reply.site: Terms(reply.novelty, reply.error_without) for reply in replies}, {}
+        products = gram(models_of(replies), state.params)
         c = np.array([rho_prev[reply.site] for reply in replies])
-        return {reply.site: Terms(gamma_cos(products, c, i), reply.error_without) for i, reply in enumerate(replies)}
+        if self.guard == "off":
+            cos = [gamma_cos(products, c, i) for i in range(len(replies))]
+            return {r.site: Terms(value, r.error_without) for r, value in zip(replies, cos, strict=True)}, {}
+        sketches = remember(state.sketches, _sketches(state, replies))
+        last = {site: terms.err for site, terms in state.terms.items()}
+        claims = {r.site: Claim(r.score, r.error_without, r.error_replicates, last.get(r.site)) for r in replies}
+        signs = look([reply.site for reply in replies], products, sketches, claims, rho_prev, state.suspects)
+        if any(not found.is_bad for found in signs.values()):
+            c *= [not signs[reply.site].is_bad for reply in replies]
+        terms = {}
+        for i, reply in enumerate(replies):
+            novelty = reply.novelty if self.estimate == "site" else gamma_cos(products, c, i)
+            terms[reply.site] = judged(Terms(novelty, reply.error_without), signs[reply.site])
+        return terms, sketches
 
     def earn(self, accounts: Mapping[str, Account], terms: Mapping[str, Terms]) -> dict[str, Account]:
         """Eq. 5's sums over rounds. What an average site earns does not depend on the number of sites (D10)."""
         measured = {i: term for i, term in terms.items() if term.cos is not None}
-        cos, err = {i: term.cos for i, term in measured.items()}, {i: term.err for i, term in measured.items()}
-        unit = len(measured) ** (2 if self.combine == "product" else 1)
+        good = {i: term for i, term in measured.items() if term.trust > 0}
+        cos, err = {i: term.cos for i, term in good.items()}, {i: term.believed for i, term in good.items()}
+        unit = len(good) ** (2 if self.combine == "product" else 1)
+        gamma = combined(self.combine, cos, err)
         earned = dict(accounts)
-        for i, gamma in combined(self.combine, cos, err).items():
+        for i, term in measured.items():
             old = accounts.get(i, Account())
             unmeasured = old.err / old.rounds if old.rounds else 1.0
             earned[i] = Account(
                 rounds=old.rounds + 1,
-                value=old.value + unit * gamma,
-                cos=old.cos + (cos[i] or 0.0),
-                err=old.err + (unmeasured if (e := err[i]) is None else e),
+                value=old.value + term.trust * unit * gamma.get(i, 0.0),
+                cos=old.cos + term.trust * (term.cos or 0.0),
+                err=old.err + term.trust * (unmeasured if (e := term.believed) is None else e),
             )
         return earned
+
+    def weights_of_round(
+        self,
+        before: Mapping[str, Account],
+        after: Mapping[str, Account],
+        terms: Mapping[str, Terms],
+        n_train: Mapping[str, int],
+    ) -> dict[str, float]:
+        """Eq. 5 for those whose updates are used; with estimate="site" by what was earned before this round."""
+        used = {i: n for i, n in n_train.items() if terms[i].trust > 0} or n_train
+        rho = self.weights(after if self.estimate == "server" else before, used)
+        return {i: rho.get(i, 0.0) for i in n_train}
 
     def weights(self, accounts: Mapping[str, Account], n_train: Mapping[str, int]) -> dict[str, float]:
         """Eq. 5: the weights of the sites in n_train, by the mean credit of the rounds in which each was measured."""
@@ -156,5 +197,7 @@ class FedCE:
             cos = {i: account.cos / account.rounds for i, account in known.items()}
             err = {i: account.err / account.rounds for i, account in known.items()}
             credit = normalised(combined(self.combine, cos, err))
+        if not any(credit.values()):  # Nobody has earned anything yet.
+            credit = dict.fromkeys(credit, 1.0)
         newcomer = sum(credit.values()) / len(credit)
         return rho_of({i: credit.get(i, newcomer) for i in n_train}, self.max_share)

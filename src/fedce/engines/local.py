@@ -20,12 +20,12 @@ from typing import Any, Protocol, Self
 
 import torch
 
-from fedce.algorithms.base import Algorithm, Memory, Site
+from fedce.algorithms.base import Memory
 from fedce.engines.shared import Block, die_with_parent
 from fedce.errors import EngineError, FedceError
 from fedce.messages import MAX_MODELS, Reply, Task
 from fedce.params import Layout, Params, Vector
-from fedce.site import MemoryFiles, memory_arrays, memory_from, perform
+from fedce.site import MemoryFiles, memory_arrays, memory_from
 
 MODELS_A_MEMORY_MAY_HOLD = 8
 
@@ -36,12 +36,11 @@ class Participants(Protocol):
     @property
     def layout(self) -> Layout: ...
     @property
-    def algorithm(self) -> Algorithm: ...
-    @property
     def work_by_site(self) -> Mapping[str, int]:
         """Relative cost of a round, to start the largest first."""
 
-    def hospital(self, site: str) -> Site: ...
+    def perform(self, task: Task, memory: Memory | None) -> tuple[Reply, Memory | None]:
+        """What the site that the task is for does with it."""
 
 
 def can_fork() -> bool:
@@ -98,9 +97,7 @@ class LocalEngine:
         if site not in self._memories:
             self._memories[site] = self.files[site].load(before=task.round_no)
         try:
-            reply, memory = perform(
-                self.participants.algorithm, self.participants.hospital(site), task, self._memories[site]
-            )
+            reply, memory = self.participants.perform(task, self._memories[site])
         except Exception as error:
             raise _located(error, task) from error
         self._memories[site] = memory
@@ -253,9 +250,7 @@ class _Worker:
         models = tuple(Params(layout, row) for row in _rows(self.shelf, n_models, layout))
         task = replace(task, params=Params(layout, model), models=models)
         try:
-            reply, memory = perform(
-                self.participants.algorithm, self.participants.hospital(site), task, self._recall(task)
-            )
+            reply, memory = self.participants.perform(task, self._recall(task))
             if memory is not None and task.action == "train":
                 self.memories[site].put(*memory_arrays(memory))
                 if task.persist:

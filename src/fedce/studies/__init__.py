@@ -18,6 +18,8 @@ NAMES = (
     *("performance", "fairness", "contribution", "convergence", "free-rider"),
     *("shift", "ablation", "qualitative", "data", "scaling", "theory"),
 )
+BEYOND = ("robustness",)
+"""What the paper has not."""
 ALL = "all"
 
 
@@ -25,8 +27,8 @@ def wanted(names: str) -> list[str]:
     """The studies that are named: all, or some, separated by commas."""
     chosen = list(NAMES) if names == ALL else names.split(",")
     for name in chosen:
-        if name not in NAMES:
-            known = (*NAMES, ALL)
+        if name not in (*NAMES, *BEYOND):
+            known = (*NAMES, *BEYOND, ALL)
             raise ConfigError(f"unknown study {name!r}{nearest(name, known)}; known: {', '.join(known)}")
     return chosen
 

@@ -1,6 +1,5 @@
 """Each term of FedCE alone, and their product and sum."""
 
-from fedce import compare as comparing
 from fedce.config import Config
 from fedce.studies.base import Context, Outcome, Table, best, title_of
 from fedce.studies.contribution import truth_of
@@ -16,7 +15,7 @@ def trainings(context: Context) -> list[Config]:
 
 def evaluate(context: Context) -> Outcome:
     truth = truth_of(context)
-    rows = comparing.compare(context.config, VARIANTS, context.seeds, context.store, truth=truth.shares)
+    rows = context.compare(VARIANTS, truth.shares)
     table = Table(
         "ablation",
         "Dice (%), deviation over sites, and agreement with leave-one-out (%).",

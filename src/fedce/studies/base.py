@@ -6,7 +6,8 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from fedce import algorithms
-from fedce.config import AlgorithmConfig, Config
+from fedce.compare import Row, compare, table_for
+from fedce.config import Config
 from fedce.data import Sites
 from fedce.experiment import Result
 from fedce.jobs import Store
@@ -28,6 +29,8 @@ TITLES = {
     "fedce-cos": "FedCE, gradient term alone",
     "fedce-err": "FedCE, data term alone",
 }
+TO_THE_LETTER = {"guard": "off"}
+"""Options of whatever is compared with the paper, which has no guard; the experiment file may say otherwise."""
 Cell = str | float | None
 
 
@@ -104,12 +107,15 @@ class Context:
 
     def training(self, algorithm: str, seed: int, **changes: Any) -> Config:
         """One training; options of [algorithm] go to the algorithm that the file names."""
-        named = self.config.algorithm
-        table = named if named.name == algorithm else AlgorithmConfig(name=algorithm)
+        table = table_for(self.config.algorithm, algorithm, TO_THE_LETTER)
         return self.config.model_copy(update={"algorithm": table, "seed": seed, **changes})
 
     def trainings(self, algorithms: Sequence[str], **changes: Any) -> list[Config]:
         return [self.training(algorithm, seed, **changes) for algorithm in algorithms for seed in self.seeds]
+
+    def compare(self, algorithms: Sequence[str], truth: Mapping[str, float] | None = None) -> list[Row]:
+        """Side by side, with every seed; `truth` are shares to compare the contributions with."""
+        return compare(self.config, algorithms, self.seeds, self.store, truth=truth, defaults=TO_THE_LETTER)
 
     def result(self, config: Config) -> Result:
         """Of a training that is done."""

@@ -30,7 +30,7 @@ def truth_of(context: Context) -> valuing.Truth:
 
 def evaluate(context: Context) -> Outcome:
     truth = truth_of(context)
-    rows = comparing.compare(context.config, _estimators(context), context.seeds, context.store, truth=truth.shares)
+    rows = context.compare(_estimators(context), truth.shares)
     tables = [
         _agreement(context, rows, truth),
         _worth(context, truth),

@@ -2,7 +2,6 @@
 
 from statistics import fmean
 
-from fedce import compare as comparing
 from fedce.compare import Row
 from fedce.config import Config
 from fedce.fairness import sample_std
@@ -17,7 +16,7 @@ def trainings(context: Context) -> list[Config]:
 
 
 def rows_of(context: Context) -> list[Row]:
-    return comparing.compare(context.config, context.methods, context.seeds, context.store)
+    return context.compare(context.methods)
 
 
 def evaluate(context: Context) -> Outcome:

@@ -48,7 +48,7 @@ class FedCEAggregator(ModelAggregator):  # type: ignore[misc]
         self.mode, self.max_share, self.history_file = mode, max_share, history_file
         self.trainable_param_names = list(trainable_param_names or [])
         combine = cast(Literal["sum", "product"], COMBINE[mode])
-        self._algorithm = FedCE(combine=combine, preset="nvflare", max_share=max_share)
+        self._algorithm = FedCE(combine=combine, preset="nvflare", max_share=max_share, guard="off")
         self._results: dict[str, FLModel] = {}
         self._shapes: Shapes | None = None
         self._round_no = -1

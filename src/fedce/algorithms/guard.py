@@ -1,0 +1,235 @@
+"""What tells a bad update from a new one: signs in the updates and in what a site says, each against the majority.
+
+Every sign compares a site with itself or with the median of the others, so that no site is suspected for being rare.
+docs/trust.md says what each finds, what an honest site's values are, and what can't be found.
+"""
+
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from itertools import pairwise
+from statistics import median
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedce.algorithms.base import Terms
+from fedce.params import SKETCH
+
+Sketches = Mapping[str, NDArray[np.float32]]
+"""Of each site's last updates, newest last; under "" of the models that they started from."""
+
+STILL = 1e-3
+"""A shorter update, in medians of the round's, does not move the model."""
+AGAINST = -0.25
+"""Median cosine with the others' updates, and cosine with one's own last: below this an update undoes what was done."""
+BACK = 0.2
+"""Median cosine above which a site that went against the others is one of them again; or it turns back."""
+INCOHERENT = 0.25
+"""A site goes on in its own direction less than this part as much as the others do in theirs: noise."""
+LEAST_COHERENCE = 0.4
+"""Where the others' own updates hardly go on in a direction, nobody can be told from noise."""
+SAME = 0.99999
+"""Training never gives the same direction twice to five digits."""
+ALIKE, ONE = 0.6, 0.9
+"""Two sites' cosine, from the round's median (0) to identity (1): from here on they share credit, from there on they
+are one site twice."""
+SLACK = 0.1
+"""So much worse, apart from its own weight, may a site fare without its own part in the model."""
+ROUNDS_OF_COHERENCE = 3
+KEPT = 20
+"""So many of its last updates a site may not repeat."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a site says of its validation images."""
+
+    score: float | None
+    error: float | None
+    replicates: tuple[float, ...]
+    last_error: float | None = None
+
+    @property
+    def excess(self) -> float | None:
+        """Its error without its part in the model less that with it."""
+        return None if self.error is None or self.score is None else self.error - (1 - self.score)
+
+    @property
+    def is_of_one_case(self) -> bool:
+        """Whether resampled cases all give one error, which moves: different cases don't move together.
+
+        A fixed error, such as that of an empty prediction, may be common to all.
+        """
+        if not self.replicates or self.error is None or self.last_error is None:
+            return False
+        return max(self.replicates) - min(self.replicates) < 1e-6 < abs(self.error - self.last_error)
+
+
+@dataclass(frozen=True)
+class Signs:
+    """What is looked at in one site's reply; None where there is too little to compare with."""
+
+    length: float
+    """Of its update, in medians of the round's."""
+    agreement: float | None = None
+    """Median cosine with the others' updates."""
+    turn: float | None = None
+    """Cosine with its own last update."""
+    suspected: bool = False
+    """It went against the others or itself before, and had not come back."""
+    coherence: float | None = None
+    """Mean cosine of its last updates with the one before each, as a part of the others' median."""
+    repetition: float | None = None
+    """Highest cosine with an older update of its own, and with the way back to the last model."""
+    twins: Mapping[str, float] = field(default_factory=dict)
+    """Sites whose updates are alike, and how much: 1 is the same site twice."""
+    one_case: bool = False
+    """Whether its validation images are one, repeated."""
+    excess: float | None = None
+    """Its error without its part in the model less that with it."""
+    weight: float = 0.0
+    """Its part in the model."""
+
+    @property
+    def is_bad(self) -> bool:
+        return bool(self._bad)
+
+    @property
+    def is_adverse(self) -> bool:
+        if self.agreement is not None and self.agreement < AGAINST:
+            return True
+        turned = self.turn is not None and self.turn < AGAINST
+        is_back = turned or (self.agreement is not None and self.agreement > BACK)
+        return not is_back if self.suspected else turned
+
+    @property
+    def contradicts_itself(self) -> bool:
+        return self.excess is not None and self.excess > SLACK + self.weight
+
+    @property
+    def trust(self) -> float:
+        """The part of its credit that counts."""
+        return 0.0 if self.is_bad else 1.0 / (1 + sum(self.twins.values()))
+
+    @property
+    def _bad(self) -> list[str]:
+        found = {
+            "zero update": self.length < STILL,
+            "its updates go against most others' or its own": self.is_adverse,
+            "its updates are noise": self.coherence is not None and self.coherence < INCOHERENT,
+            "it sent an old update again": self.repetition is not None and self.repetition > SAME,
+            "its validation cases are all the same": self.one_case,
+        }
+        return [what for what, is_so in found.items() if is_so]
+
+    @property
+    def faults(self) -> list[str]:
+        """For people."""
+        alike = [f"its updates are nearly those of {site}" for site, much in self.twins.items() if much >= 0.5]
+        lie = ["it claims an error that its own score contradicts"] if self.contradicts_itself else []
+        return [*self._bad, *alike, *lie]
+
+
+def look(
+    sites: Sequence[str],
+    products: NDArray[np.float64],
+    kept: Sketches,
+    claims: Mapping[str, Claim],
+    weights: Mapping[str, float],
+    suspects: Container[str] = (),
+) -> dict[str, Signs]:
+    """The signs of a round, from the updates' inner products and from sketches, this round's among them."""
+    lengths = np.sqrt(np.diag(products))
+    middle = float(np.median(lengths)) or 1.0
+    moved = [i for i in range(len(sites)) if lengths[i] >= STILL * middle]
+    cosines = products / np.maximum(np.outer(lengths, lengths), np.finfo(float).tiny)
+    own = {site: _coherence(kept[site]) for site in sites}
+    signs: dict[str, Signs] = {}
+    for i, site in enumerate(sites):
+        others = [cosines[i, j] for j in moved if j != i]
+        relative = _relative(own[site], [value for other, value in own.items() if other != site])
+        signs[site] = Signs(
+            length=float(lengths[i]) / middle,
+            agreement=float(np.median(others)) if i in moved and len(others) > 1 else None,
+            turn=_turn(kept[site]) if relative is not None else None,
+            suspected=site in suspects,
+            coherence=relative,
+            repetition=_repetition(kept[site], kept.get("")),
+            one_case=claims[site].is_of_one_case,
+            excess=claims[site].excess,
+            weight=weights[site],
+        )
+    return _with_twins(sites, cosines, signs)
+
+
+def _with_twins(sites: Sequence[str], cosines: NDArray[np.float64], signs: Mapping[str, Signs]) -> dict[str, Signs]:
+    """Twins are looked for among the others: noise and reversed updates would shift the median."""
+    good = [i for i, site in enumerate(sites) if not signs[site].is_bad and signs[site].coherence is not None]
+    pairs = [float(cosines[i, j]) for i in good for j in good if i < j]
+    if len(pairs) < 2:
+        return dict(signs)
+    background = min(median(pairs), 1 - 1e-9)
+    above = (cosines - background) / (1 - background)
+    alike = np.clip((above - ALIKE) / (ONE - ALIKE), 0.0, 1.0)
+    found = dict(signs)
+    for i in good:
+        twins = {sites[j]: float(alike[i, j]) for j in good if j != i and alike[i, j] > 0}
+        found[sites[i]] = replace(signs[sites[i]], twins=twins)
+    return found
+
+
+def _coherence(sketches: NDArray[np.float32]) -> float | None:
+    """Of a site's last updates, each with the one before; one pair alone says too little."""
+    last = sketches[-ROUNDS_OF_COHERENCE - 1 :]
+    found = [value for before, now in pairwise(last) if (value := _cosine(before, now)) is not None]
+    return sum(found) / len(found) if len(found) > 1 else None
+
+
+def _turn(sketches: NDArray[np.float32]) -> float | None:
+    return _cosine(sketches[-2], sketches[-1]) if len(sketches) > 1 else None
+
+
+def _relative(value: float | None, others: Sequence[float | None]) -> float | None:
+    known = [other for other in others if other is not None]
+    if value is None or not known or (middle := median(known)) < LEAST_COHERENCE:
+        return None
+    return value / middle
+
+
+def _repetition(own: NDArray[np.float32], models: NDArray[np.float32] | None) -> float | None:
+    earlier = list(own[:-1])
+    if models is not None and len(models) > 1:
+        earlier.append(models[-2] - models[-1])
+    found = [value for other in earlier if (value := _cosine(own[-1], other)) is not None]
+    return max(found, default=None)
+
+
+def _cosine(a: NDArray[np.float32], b: NDArray[np.float32]) -> float | None:
+    x, y = a.astype(np.float64), b.astype(np.float64)
+    norms = float(np.linalg.norm(x) * np.linalg.norm(y))
+    return float(x @ y) / norms if norms > 0 else None
+
+
+def remember(kept: Sketches, now: Mapping[str, Sequence[float]]) -> dict[str, NDArray[np.float32]]:
+    """The sketches kept so far, and this round's."""
+    result = dict(kept)
+    for name, sketched in now.items():
+        before = kept.get(name, np.empty((0, SKETCH), np.float32))
+        result[name] = np.concatenate([before, np.array([sketched], np.float32)])[-KEPT:]
+    return result
+
+
+def judged(terms: Terms, signs: Signs) -> Terms:
+    """The terms with what the signs make of them."""
+    most = None
+    if signs.contradicts_itself and terms.err is not None and signs.excess is not None:
+        most = max(terms.err - signs.excess, 0.0)
+    return Terms(terms.cos, terms.err, signs.trust, most, asdict(signs))
+
+
+def suspects_after(before: Sequence[str], terms: Mapping[str, Terms]) -> tuple[str, ...]:
+    """Who is suspected in the next round; whoever did not reply stays what he was."""
+    absent = {site for site in before if site not in terms}
+    return tuple(
+        sorted(absent | {site for site, term in terms.items() if term.signs and Signs(**term.signs).is_adverse})
+    )

@@ -1,0 +1,155 @@
+"""Sites that cheat, to be planted in a federation: what the detector and the guard are tried on (docs/trust.md)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedce.algorithms.base import Moments, Pull, Site, Trained
+from fedce.data import SiteData
+from fedce.errors import ConfigError
+from fedce.learn import Learner
+from fedce.messages import Evaluation, Reply
+from fedce.params import Params
+from fedce.site import Hospital, round_seed
+
+NOISE = 1e-3
+"""Standard deviation of a noise update; about what a small network's weights move in a round."""
+SCALE = 10.0
+TWINS = ("copy", "sybil")
+"""Kinds that several members play together: all have the images of the first of them."""
+
+
+def hospital(
+    sites: Sequence[SiteData],
+    name: str,
+    learner: Learner,
+    classes: tuple[str, ...],
+    seed: int,
+    plant: Mapping[str, str],
+) -> Site:
+    """The site of that name, or the impostor that is planted in its place."""
+    data = next(data for data in sites if data.name == name)
+    kind = plant.get(name)
+    if kind in TWINS:
+        first = min(other for other, its in plant.items() if its == kind)
+        data = next((other for other in sites if other.name == first), None) or _not_here(kind, first)
+        data = replace(data, name=name) if kind == "sybil" else data
+    elif kind in DATA:
+        data = DATA[kind](data)
+    honest = Hospital(data, learner, classes, seed)
+    return Impostor(honest, kind, name, _sign_of(name, plant)) if kind else honest
+
+
+def _not_here(kind: str, first: str) -> SiteData:
+    raise ConfigError(f"freerider.plant: {kind!r} needs the images of {first}; it is for the local engine")
+
+
+def _sign_of(name: str, plant: Mapping[str, str]) -> int:
+    """Colluders are pairs: every second one mirrors the one before."""
+    colluders = sorted(site for site, kind in plant.items() if kind == "collude")
+    return -1 if name in colluders and colluders.index(name) % 2 else 1
+
+
+def with_one_image(data: SiteData) -> SiteData:
+    """The paper's free rider: a site that has one image and repeats it. Its test images stay, as a measure."""
+    first = data.split.train[:1]
+    split = replace(
+        data.split,
+        train=np.repeat(first, len(data.split.train)),
+        validation=np.repeat(first, len(data.split.validation)),
+    )
+    return replace(data, split=split)
+
+
+def with_inverted_labels(data: SiteData) -> SiteData:
+    """Background as foreground, in training and validation. Its test images stay, as a measure."""
+    masks = 1 - data.masks
+    masks[data.split.test] = data.masks[data.split.test]
+    return replace(data, masks=masks)
+
+
+DATA = {"repeat": with_one_image, "labels": with_inverted_labels}
+
+
+class Impostor:
+    """A site that sends something else than what it trained or found, and is honest otherwise."""
+
+    def __init__(self, site: Site, kind: str, name: str | None = None, sign: int = 1) -> None:
+        self.site, self.kind, self.sign = site, kind, sign
+        self.name = name or site.name
+
+    @property
+    def n_train(self) -> int:
+        return self.site.n_train
+
+    def loss(self, params: Params) -> float:
+        return self.site.loss(params)
+
+    def score(self, params: Params) -> float:
+        return self.site.score(params)
+
+    def score_replicates(self, params: Params) -> tuple[float, ...]:
+        return self.site.score_replicates(params)
+
+    def evaluate(self, params: Params, without: Params | None) -> Evaluation:
+        return self.site.evaluate(params, without)
+
+    def train(self, params: Params, round_no: int, moments: Moments, pull: Pull | None = None) -> Trained:
+        if self.kind in ("flip", "scale"):
+            honest = self.site.train(params, round_no, moments, pull)
+            factor = SCALE if self.kind == "scale" else -1.0
+            return replace(honest, params=_moved(params, factor * (honest.params.trainable - params.trainable)))
+        if self.kind in DATA or self.kind in ("inflate", "pretend", *TWINS):
+            return self.site.train(params, round_no, moments, pull)
+        loss = self.site.loss(params)
+        if self.kind == "zero":
+            return Trained(params, loss, {})
+        if self.kind == "noise":
+            return Trained(_moved(params, _noise(params, self.name, round_no)), loss, {})
+        if self.kind == "collude":
+            # The same noise with opposite signs: both look new, and the mean model does not move by it.
+            return Trained(_moved(params, self.sign * _noise(params, "pair", round_no)), loss, {})
+        if self.kind == "echo":
+            # Everybody else has moved on since the model that it sends back.
+            last = moments.get("last", params.vector)
+            return Trained(Params(params.layout, np.array(last)), loss, {"last": params.vector.copy()})
+        if "update" in moments:
+            return Trained(_moved(params, moments["update"]), loss, moments)
+        honest = self.site.train(params, round_no, {}, pull)
+        return replace(honest, moments={"update": honest.params.trainable - params.trainable})
+
+
+def said(reply: Reply, kind: str | None) -> Reply:
+    """What a liar answers in the place of what it found."""
+    if kind == "pretend":  # In everything that it says, the model serves it half as well as it does.
+        return replace(
+            reply,
+            score=_half(reply.score),
+            score_local=_half(reply.score_local),
+            error_without=None if reply.error_without is None else 1 - (1 - reply.error_without) / 2,
+            error_replicates=tuple(1 - (1 - error) / 2 for error in reply.error_replicates),
+        )
+    if kind not in ("inflate", "collude"):
+        return reply
+    if reply.error_without is not None:
+        spread = np.random.default_rng(reply.round_no).uniform(0.9, 1.0, len(reply.error_replicates))
+        reply = replace(reply, error_without=1.0, error_replicates=tuple(spread.tolist()))
+    if kind == "collude":  # Everybody else's model is bad.
+        reply = replace(reply, scores=(0.0,) * len(reply.scores))
+    return reply
+
+
+def _half(score: float | None) -> float | None:
+    return None if score is None else score / 2
+
+
+def _noise(params: Params, name: str, round_no: int) -> NDArray[np.float64]:
+    return np.random.default_rng(round_seed(0, name, round_no)).normal(0, NOISE, params.layout.n_trainable)
+
+
+def _moved(params: Params, update: np.ndarray[tuple[int, ...], np.dtype[np.floating]]) -> Params:
+    vector = params.vector.copy()
+    vector[: len(update)] += update.astype(np.float32)
+    return Params(params.layout, vector)

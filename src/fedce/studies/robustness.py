@@ -1,0 +1,220 @@
+"""Sites that cheat: what they gain, what the honest rare site loses, and what becomes of the model."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from math import inf
+from statistics import fmean
+
+from fedce.config import AlgorithmConfig, Attack, Config, FreeRiderConfig
+from fedce.studies.base import Cell, Context, Outcome, Table
+
+TITLE = "Robustness: sites that cheat"
+SINGLE: Mapping[Attack, str] = {
+    "zero": "sends the model back as it came",
+    "noise": "sends noise",
+    "flip": "sends its update with the sign turned",
+    "scale": "sends ten times its update",
+    "replay": "trains once and sends that update for ever",
+    "echo": "sends back the global model of the round before",
+    "labels": "trains on inverted labels",
+    "inflate": "claims an error of 1",
+    "pretend": "halves every score that it reports",
+}
+PAIRED: Mapping[Attack, str] = {
+    "collude": "two send opposite noise and claim an error of 1",
+    "sybil": "two members have the images of one",
+    "copy": "two members send the same update",
+}
+WHAT = {**SINGLE, **PAIRED}
+TWINS = ("sybil", "copy")
+UNDETECTABLE = ("pretend",)
+NVFLARE = "fedce.engines.nvflare.theirs:NVFlareFedCE"
+COLUMNS = ("gain", "rare keeps", "Dice")
+MOST_GAIN, LEAST_KEPT, MOST_LOSS = 0.10, 0.90, 0.01
+"""What the guard is to hold: an attacker's gain, what the rare site keeps, and what the mean Dice may lose."""
+
+
+@dataclass(frozen=True)
+class Method:
+    title: str
+    table: AlgorithmConfig
+    max_length: float = inf
+
+
+def methods() -> dict[str, Method]:
+    found = {
+        "nvflare": Method("NVFlare 2.9's FedCE", AlgorithmConfig(name=NVFLARE)),
+        "letter": Method("FedCE to the letter", AlgorithmConfig(name="fedce", guard="off")),
+        "guarded": Method("FedCE, guarded", AlgorithmConfig(name="fedce"), 5.0),
+    }
+    return {key: method for key, method in found.items() if key != "nvflare" or find_spec("nvflare")}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row of the table."""
+
+    kind: Attack
+    attackers: tuple[str, ...]
+
+    @property
+    def is_twins(self) -> bool:
+        """Whether the attackers are one site that appears several times: it is paid once if they are honest."""
+        return self.kind in TWINS
+
+    @property
+    def absent(self) -> tuple[str, ...]:
+        """Who is missing in the run to compare with."""
+        return self.attackers[1:] if self.is_twins else ()
+
+
+def cases(names: Sequence[str]) -> list[Case]:
+    """One attacker, and two where they are a minority."""
+    found = [Case(kind, (names[1],)) for kind in SINGLE]
+    if len(names) >= 5:
+        found += [Case(kind, (names[1], names[3])) for kind in (*SINGLE, *PAIRED)]
+    return found
+
+
+def _config(context: Context, method: Method, seed: int, case: Case | None, leave_out: Sequence[str] = ()) -> Config:
+    plant = dict.fromkeys(case.attackers, case.kind) if case else {}
+    return context.config.model_copy(
+        update={
+            "algorithm": method.table,
+            "seed": seed,
+            "max_length": method.max_length,
+            "freerider": FreeRiderConfig(plant=plant),
+            "leave_out": tuple(leave_out),
+        }
+    )
+
+
+def trainings(context: Context) -> list[Config]:
+    found: list[Config] = []
+    rows = cases(context.names)
+    for seed in context.seeds:
+        for method in methods().values():
+            found += [_config(context, method, seed, None, left) for left in {case.absent for case in rows}]
+            found += [_config(context, method, seed, case) for case in rows]
+        guarded = methods()["guarded"]
+        found += [_config(context, guarded, seed, None, attackers) for attackers in {case.attackers for case in rows}]
+    return found
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What an attack does, mean over the seeds."""
+
+    gain: float
+    """Of the attackers' share over what they get honestly, as a fraction of that."""
+    kept: float
+    """Of the honest rare site's share."""
+    dice: float
+    """Change of the mean test Dice."""
+    worst_gain: float
+    """Of the seeds."""
+
+
+def effect(context: Context, method: Method, case: Case) -> Effect:
+    gains, kept, dice = [], [], []
+    for seed in context.seeds:
+        honest = context.result(_config(context, method, seed, None, case.absent))
+        attacked = context.result(_config(context, method, seed, case))
+        before, after = honest.contributions, attacked.contributions
+        rare = max((site for site in before if site not in case.attackers), key=lambda site: before[site])
+        gains.append(sum(after[site] for site in case.attackers) / sum(before[site] for site in case.attackers) - 1)
+        kept.append(after[rare] / before[rare])
+        dice.append(fmean(attacked.dice.values()) - fmean(honest.dice.values()))
+    return Effect(fmean(gains), fmean(kept), fmean(dice), max(gains))
+
+
+def evaluate(context: Context) -> Outcome:
+    compared = methods()
+    rows = cases(context.names)
+    found = {key: {case: effect(context, method, case) for case in rows} for key, method in compared.items()}
+    table = Table(
+        "attacks",
+        "Share gained by the attackers (%), share kept by the honest site with the highest contribution (%), and "
+        "change of the mean test Dice (points); each against the same method's run in which all are honest.",
+        [
+            "attack",
+            "attackers",
+            *(f"{m.title}: {what}" for m in compared.values() for what in ("gain", "rare", "Dice")),
+        ],
+        [
+            [f"{case.kind}: {WHAT[case.kind]}", str(len(case.attackers))]
+            + [cell for key in compared for cell in _cells(found[key][case])]
+            for case in rows
+        ],
+        digits=1,
+        n_keys=2,
+    )
+    absent = Table(
+        "absent",
+        "Mean test Dice (points) of the guarded run in which all are honest, and its change where the attackers are "
+        "absent altogether: what no defence can give back.",
+        ["absent", "Dice"],
+        [
+            [", ".join(left) or "nobody", _absent_dice(context, left)]
+            for left in ((), *sorted({case.attackers for case in rows}))
+        ],
+    )
+    return Outcome("robustness", TITLE, _findings(context, found, rows), [table, absent])
+
+
+def _cells(found: Effect) -> list[Cell]:
+    return [100 * found.gain, 100 * found.kept, 100 * found.dice]
+
+
+def _absent_dice(context: Context, left: Sequence[str]) -> float:
+    guarded = methods()["guarded"]
+
+    def mean(absent: Sequence[str]) -> float:
+        results = [context.result(_config(context, guarded, seed, None, absent)) for seed in context.seeds]
+        return 100 * fmean(fmean(result.dice.values()) for result in results)
+
+    return mean(left) - mean(()) if left else mean(())
+
+
+def _findings(context: Context, found: Mapping[str, Mapping[Case, Effect]], rows: Sequence[Case]) -> list[str]:
+    guarded = found["guarded"]
+    tried = [case for case in rows if case.kind not in UNDETECTABLE]
+    sentences = []
+    for key, method in methods().items():
+        effects = {case: found[key][case] for case in tried}
+        case, highest = max(effects.items(), key=lambda item: item[1].gain)
+        sentences.append(
+            f"{method.title}: {_n(e.gain <= MOST_GAIN for e in effects.values())} attacks gain up to {MOST_GAIN:.0%}, "
+            f"the best of all {highest.gain:+.0%} ({_name(case)}); the rare site keeps {LEAST_KEPT:.0%} in "
+            f"{_n(e.kept >= LEAST_KEPT for e in effects.values())}; the mean Dice loses at most {100 * MOST_LOSS:.0f} "
+            f"point in {_n(e.dice >= -MOST_LOSS for e in effects.values())}."
+        )
+    worst = max(tried, key=lambda case: guarded[case].worst_gain)
+    sentences.append(
+        f"Guarded, the highest gain with any one seed is {guarded[worst].worst_gain:+.0%} ({_name(worst)})."
+    )
+    lost = [case for case in tried if guarded[case].dice < -MOST_LOSS]
+    if lost:
+        sentences.append(
+            "Guarded, the mean Dice loses more in: "
+            + ", ".join(f"{_name(case)} {100 * guarded[case].dice:+.1f}" for case in lost)
+            + ". The second table says how much of that is the attackers' missing images."
+        )
+    limits = [f"{_name(case)} {guarded[case].gain:+.0%}" for case in rows if case.kind in UNDETECTABLE]
+    sentences.append(
+        f"Not detectable, and not counted above: {', '.join(limits)}. A site that says in everything that the model "
+        "serves it badly looks like a rare one to whoever does not see its images."
+    )
+    if "nvflare" not in found:
+        sentences.append("NVFlare is not installed here (pip install 'fedce[nvflare]'), so its column is missing.")
+    return sentences
+
+
+def _n(holds: Iterable[bool]) -> str:
+    each = list(holds)
+    return f"{sum(each)} of {len(each)}"
+
+
+def _name(case: Case) -> str:
+    return f"{case.kind} x{len(case.attackers)}"

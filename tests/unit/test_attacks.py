@@ -1,0 +1,121 @@
+"""Sites that cheat: what each kind sends and says."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedce.attacks import NOISE, SCALE, Impostor, hospital, said, with_inverted_labels, with_one_image
+from fedce.config import parse
+from fedce.data import load_sites
+from fedce.errors import ConfigError
+from fedce.experiment import Participants, resolve
+from fedce.messages import Reply, Task
+from support import FakeSite, params
+
+START = params([1.0, 1.0])
+
+
+def sent(kind: str, sign: int = 1, round_no: int = 0) -> np.ndarray:
+    impostor = Impostor(FakeSite("x", [0.5, -0.25]), kind, "x", sign)
+    return impostor.train(START, round_no, {}).params.vector - START.vector
+
+
+def sent_over(kind, rounds=3):
+    site = Impostor(FakeSite("x", [0.5, -0.5]), kind)
+    moments, sent = {}, []
+    for round_no in range(rounds):
+        trained = site.train(params([float(round_no), 0.0]), round_no, moments)
+        moments = trained.moments
+        sent.append(trained.params.vector - [round_no, 0])
+    return sent
+
+
+def test_what_impostors_send():
+    assert all((update == 0).all() for update in sent_over("zero"))
+    np.testing.assert_allclose(sent_over("replay"), [[0.5, -0.5]] * 3)
+    np.testing.assert_allclose(sent_over("echo"), [[0, 0], [-1, 0], [-1, 0]])
+    noise = sent_over("noise")
+    assert 0 < np.abs(noise).max() < 0.01
+    assert not np.allclose(noise[0], noise[1])
+
+
+def test_turned_and_scaled_updates():
+    np.testing.assert_allclose(sent("flip"), [-0.5, 0.25])
+    np.testing.assert_allclose(sent("scale"), [SCALE * 0.5, SCALE * -0.25])
+    for kind in ("inflate", "pretend", "copy", "sybil", "labels"):
+        np.testing.assert_allclose(sent(kind), [0.5, -0.25])
+
+
+def test_colluders_cancel_each_other():
+    one, other = sent("collude", 1, round_no=3), sent("collude", -1, round_no=3)
+    assert np.abs(one).max() < 10 * NOISE
+    np.testing.assert_allclose(one, -other, atol=1e-7)
+    assert not np.allclose(one, sent("collude", 1, round_no=4))
+
+
+REPLY = Reply("x", 2, 10, score=0.8, error_without=0.3, error_replicates=(0.2, 0.4), score_local=0.9, scores=(0.6, 0.7))
+
+
+def test_what_liars_say():
+    claimed = said(REPLY, "inflate")
+    assert claimed.error_without == 1.0
+    assert len(set(claimed.error_replicates)) == 2
+    assert (claimed.score, claimed.scores) == (0.8, (0.6, 0.7))
+    assert said(REPLY, "collude").scores == (0.0, 0.0)
+    half = said(REPLY, "pretend")
+    assert (half.score, half.score_local, half.error_without) == pytest.approx((0.4, 0.45, 0.65))
+    assert half.error_replicates == pytest.approx((0.6, 0.7))
+    for kind in (None, "flip", "sybil"):
+        assert said(REPLY, kind) == REPLY
+    first = replace(REPLY, error_without=None, error_replicates=())
+    assert said(first, "inflate") == first
+
+
+def test_inverted_labels_leave_the_test_split():
+    data = load_sites("fundus6", scale="tiny")[0]
+    inverted = with_inverted_labels(data)
+    split = data.split
+    np.testing.assert_array_equal(inverted.masks[split.test], data.masks[split.test])
+    for rows in (split.train, split.validation):
+        np.testing.assert_array_equal(inverted.masks[rows], 1 - data.masks[rows])
+
+
+@pytest.fixture(scope="module")
+def replies():
+    """One round of two members with the images of one, by kind."""
+    found = {}
+    for kind in ("copy", "sybil"):
+        plant = {"site2": kind, "site4": kind}
+        config = resolve(parse({"rounds": 1, "data": {"scale": "tiny"}, "freerider": {"plant": plant}}))
+        participants = Participants(config, load_sites(config.data))
+        model = participants.initial_state().params
+        found[kind] = {
+            site: participants.perform(Task(site, 0, model), None)[0] for site in ("site1", "site2", "site4")
+        }
+    return found
+
+
+def test_copies_send_the_same_and_sybils_nearly_so(replies):
+    copies, sybils = replies["copy"], replies["sybil"]
+    assert {site: reply.site for site, reply in copies.items()} == {site: site for site in copies}
+    assert copies["site2"].params.digest == copies["site4"].params.digest
+    assert sybils["site2"].params.digest == copies["site2"].params.digest
+    assert sybils["site2"].params.digest != sybils["site4"].params.digest
+    assert sybils["site2"].n_train == sybils["site4"].n_train
+    assert copies["site1"].params.digest == sybils["site1"].params.digest
+
+
+def test_a_twin_without_the_others_images_says_so():
+    sites = load_sites("fundus6", scale="tiny")
+    only = [data for data in sites if data.name == "site4"]
+    with pytest.raises(ConfigError, match="needs the images of site2; it is for the local engine"):
+        hospital(only, "site4", None, ("disc",), 0, {"site2": "sybil", "site4": "sybil"})
+
+
+def test_one_image_repeated():
+    data = load_sites("fundus6", scale="tiny")[5]
+    cheat = with_one_image(data)
+    assert len(set(cheat.split.train)) == len(set(cheat.split.validation)) == 1
+    assert len(cheat.split.train) == len(data.split.train)
+    assert cheat.split.test is data.split.test
