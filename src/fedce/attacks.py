@@ -123,13 +123,15 @@ class Impostor:
 
 def said(reply: Reply, kind: str | None) -> Reply:
     """What a liar answers in the place of what it found."""
-    if kind == "pretend":  # In everything that it says, the model serves it half as well as it does.
+    if kind == "pretend":  # In all that it says the model serves it half as well; its test Dice stays, as a measure.
+        told = reply.evaluation
         return replace(
             reply,
             score=_half(reply.score),
             score_local=_half(reply.score_local),
             error_without=None if reply.error_without is None else 1 - (1 - reply.error_without) / 2,
             error_replicates=tuple(1 - (1 - error) / 2 for error in reply.error_replicates),
+            evaluation=replace(told, validation_dice=told.validation_dice / 2) if told else None,
         )
     if kind not in ("inflate", "collude"):
         return reply

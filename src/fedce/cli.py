@@ -539,7 +539,11 @@ def verify(run_folder: Path, coordinator: str | None, head: str | None, keys: tu
     if wrong := [pair for pair in keys if "=" not in pair]:
         raise ConfigError(f"--site: expected NAME=KEY, got {wrong[0]!r}")
     pinned = {name: key for name, _, key in (pair.partition("=") for pair in keys)}
-    verdict = verified(RunFolder.open(run_folder), coordinator, head, pinned)
+    _tell("the ledger", verified(RunFolder.open(run_folder), coordinator, head, pinned), as_json)
+
+
+def _tell(what: str, verdict: Any, as_json: bool) -> None:
+    """A verdict for people or programs; exit code 1 if something is wrong."""
     if as_json:
         click.echo(json.dumps({"sound": verdict.sound, **asdict(verdict)}, indent=2))
     else:
@@ -547,11 +551,23 @@ def verify(run_folder: Path, coordinator: str | None, head: str | None, keys: tu
             click.echo(f"checked: {fact}")
         for problem in verdict.problems:
             click.echo(f"WRONG: {problem}")
-        click.echo(
-            "the ledger is sound" if verdict.sound else f"the ledger is not sound: {len(verdict.problems)} found"
-        )
+        click.echo(f"{what} is sound" if verdict.sound else f"{what} is not sound: {len(verdict.problems)} found")
     if not verdict.sound:
         sys.exit(1)
+
+
+@ledger.command()
+@click.argument("run_folder", metavar="RUN", type=click.Path(path_type=Path))
+@click.option("--site", required=True, metavar="NAME", help="Whose word is checked.")
+@click.option("--data", required=True, metavar="DIR", help="The site's folder, or one that holds it.")
+@click.option("--json", "as_json", is_flag=True, help="Print the verdict as JSON, and nothing else.")
+@one_line_errors
+def audit(run_folder: Path, site: str, data: str, as_json: bool) -> None:
+    """Where the site's images are: check what it said of them with the run's model; exit code 1 if it was not so."""
+    from fedce.audit import audit as audited
+    from fedce.record import RunFolder
+
+    _tell(f"what {site} said", audited(RunFolder.open(run_folder), site, data), as_json)
 
 
 @ledger.command()

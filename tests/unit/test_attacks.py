@@ -1,5 +1,6 @@
 """Sites that cheat: what each kind sends and says."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +12,7 @@ from fedce.data import load_sites
 from fedce.errors import ConfigError
 from fedce.experiment import Participants, resolve
 from fedce.messages import Reply, Task
-from support import FakeSite, params
+from support import FakeSite, params, write_site
 
 START = params([1.0, 1.0])
 
@@ -104,6 +105,38 @@ def test_copies_send_the_same_and_sybils_nearly_so(replies):
     assert sybils["site2"].params.digest != sybils["site4"].params.digest
     assert sybils["site2"].n_train == sybils["site4"].n_train
     assert copies["site1"].params.digest == sybils["site1"].params.digest
+
+
+def test_an_audit_proves_a_consistent_lie(tmp_path, fedce):
+    out = tmp_path / "run"
+    lie = ("--set", "freerider.plant={site2='pretend'}", "--set", "freerider.detect=true")
+    run = fedce("run", "--data", "prostate6", "--scale", "tiny", "--rounds", 8, "--out", out, *lie)
+    assert run.exit_code == 0, run.output
+    caught = fedce("ledger", "audit", out, "--site", "site2", "--data", "prostate6", "--json")
+    assert caught.exit_code == 1
+    problem = json.loads(caught.stdout)["problems"][0]
+    assert problem.startswith("Dice on its validation images: site2 said 0.")
+    honest = fedce("ledger", "audit", out, "--site", "site1", "--data", "prostate6")
+    assert honest.exit_code == 0, honest.output
+    assert "what site1 said is sound" in honest.output
+    unknown = fedce("ledger", "audit", out, "--site", "site9", "--data", "prostate6")
+    assert unknown.exit_code == 2
+    assert "no site is called 'site9'" in unknown.output
+
+
+def test_an_audit_wants_the_images_that_took_part(tmp_path, fedce):
+    for site in ("east", "north"):
+        write_site(tmp_path / "data", site, n=8)
+    out = tmp_path / "run"
+    small = ("--set", "model.channels=[4,8]", "--rounds", 2)
+    assert fedce("run", "--data", tmp_path / "data", "--out", out, *small).exit_code == 0
+    audit = ("ledger", "audit", out, "--site", "east", "--data", tmp_path / "data" / "east")
+    assert fedce(*audit).exit_code == 0
+    picture = tmp_path / "data" / "east" / "images" / "0.png"
+    picture.write_bytes((tmp_path / "data" / "north" / "images" / "0.png").read_bytes())
+    changed = fedce(*audit)
+    assert changed.exit_code == 1
+    assert "are not those that east took part with" in changed.output
 
 
 def test_a_twin_without_the_others_images_says_so():

@@ -1,0 +1,46 @@
+"""What a site said of its images, checked by somebody who may look at them: the only proof against a consistent lie."""
+
+from fedce.data import load_site
+from fedce.data.sites import with_n_channels
+from fedce.errors import ConfigError, nearest
+from fedce.ledger import Verdict
+from fedce.predict import load_learner
+from fedce.record import RunFolder
+from fedce.resident import at_hospital
+from fedce.site import Hospital
+
+SAME_MODEL = 0.005
+"""Two machines may differ by so much in the Dice of one model."""
+ONE_ROUND = 0.1
+"""The last round's model and the final one differ by a round of training."""
+
+
+def audit(run: RunFolder, site: str, data: str) -> Verdict:
+    """Score the run's model on the site's images, and set it beside what the site said."""
+    known, results = run.site_facts(), run.results
+    if site not in known:
+        raise ConfigError(f"no site is called {site!r}{nearest(site, known)}; there are: {', '.join(sorted(known))}")
+    config = at_hospital(run.config, site, data)
+    sites = load_site(config.data, site)
+    if sites[0].fingerprint != known[site]["fingerprint"]:
+        return Verdict((f"the images in {data} are not those that {site} took part with",), ())
+    facts = [f"images and splits of {site} are those that it took part with"]
+    own_model = site if run.site_model_file(site).exists() else None
+    learner, classes, shape = load_learner(run, own_model)
+    hospital = Hospital(with_n_channels(sites[0], shape[0]), learner, tuple(classes), config.seed)
+    found = hospital.evaluate(learner.params, None)
+    problems: list[str] = []
+
+    def compare(what: str, said: float | None, measured: float, tolerance: float) -> None:
+        if said is None:
+            return
+        text = f"{what}: {site} said {said:.4f}, and its images give {measured:.4f}"
+        (facts if abs(said - measured) <= tolerance else problems).append(text)
+
+    compare("Dice on its validation images", results["validation_dice"].get(site), found.validation_dice, SAME_MODEL)
+    compare("Dice on its test images", results["dice"].get(site), found.test_dice, SAME_MODEL)
+    spoke = [entry for entry in run.rounds() if site in entry["sites"]]
+    if spoke and own_model is None and spoke[-1]["round"] == results["rounds"] - 1:
+        said = spoke[-1]["sites"][site]["score"]
+        compare("Dice on its validation images one round before the end", said, found.validation_dice, ONE_ROUND)
+    return Verdict(tuple(problems), tuple(facts))
