@@ -300,13 +300,18 @@ def save_state(path: Path, state: State, entry: Mapping[str, Any] | None = None)
     write_tensors(path, arrays, about)
 
 
+def run_again(checkpoint: Path) -> str:
+    """What to do about a checkpoint that can't be read."""
+    return f"; delete {checkpoint} and resume: the rounds are run again, and checked against the ledger"
+
+
 def load_state(path: Path, layout: Layout) -> State:
     return load_saved(path, layout)[0]
 
 
 def load_saved(path: Path, layout: Layout) -> tuple[State, dict[str, Any] | None]:
     """The state, and the ledger's line of its last round."""
-    arrays, about = read_tensors(path)
+    arrays, about = read_tensors(path, run_again(path.parent))
     if about.get("layout") != layout.digest:
         raise RunError(f"{path} holds another network than [model] in the run's config.toml describes; was it edited?")
 

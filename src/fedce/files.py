@@ -76,8 +76,9 @@ def write_tensors(path: Path, arrays: Arrays, about: Mapping[str, Any]) -> None:
     write_bytes(path, tensors_to_bytes(dict(arrays), metadata={"about": json.dumps(about, allow_nan=False)}))
 
 
-def read_tensors(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    with _opened(path) as file:
+def read_tensors(path: Path, hint: str = "") -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """The arrays and the JSON value; `hint` says what to do about a file that is not whole."""
+    with _opened(path, hint) as file:
         return {key: file.get_tensor(key) for key in file.keys()}, _about(file)  # noqa: SIM118 (not a mapping)
 
 
@@ -93,14 +94,14 @@ def _about(file: Any) -> dict[str, Any]:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Any]:
+def _opened(path: Path, hint: str = "") -> Iterator[Any]:
     try:
         with safe_open(path, framework="numpy") as file:
             yield file
     except OSError as error:
         raise RunError(f"can't read {path}: {error.strerror or error}") from None
     except (SafetensorError, ValueError) as error:
-        raise RunError(f"{path} is not a whole safetensors file ({error})") from None
+        raise RunError(f"{path} is not a whole safetensors file ({error}){hint}") from None
 
 
 def csv_text(table: Iterable[Sequence[Any]]) -> str:

@@ -160,9 +160,10 @@ def memory_from(arrays: Arrays, about: dict[str, Any], layout: Layout) -> Memory
 class MemoryFiles:
     """A site's memory on its own disk: the last two that were asked for, so that a resumed server finds its round."""
 
-    def __init__(self, folder: Path, layout: Layout) -> None:
+    def __init__(self, folder: Path, layout: Layout, hint: str = "") -> None:
         self.folder = folder
         self.layout = layout
+        self.hint = hint or f"; delete {folder}: the site's next error is then not measured"
 
     def load(self, before: int) -> Memory | None:
         """The newest memory of a round before that one, or None.
@@ -174,7 +175,7 @@ class MemoryFiles:
             undone.unlink()
         if not (files := self._files()):
             return None
-        arrays, about = read_tensors(files[-1])
+        arrays, about = read_tensors(files[-1], self.hint)
         if about.get("layout") != self.layout.digest:
             raise RunError(f"{files[-1]} is of another network; was [model] changed?")
         return memory_from(arrays, about, self.layout)

@@ -1,5 +1,7 @@
 """A run from the command line: its folder, its bits, its resumption."""
 
+import io
+import itertools
 import json
 import os
 import random
@@ -15,7 +17,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedce import files
+from fedce import experiment, files
 from fedce.files import read_tensors
 from fedce.record import NO_LINE, RunFolder
 from support import write_site
@@ -421,3 +423,80 @@ def test_a_network_of_ones_own(tmp_path: Path, fedce):
         cwd=tmp_path,
     )
     assert run.exit_code == 0, run.output
+
+
+def halted(tmp_path: Path, undisturbed: Path) -> Path:
+    """A run that was stopped after its last round, before its end."""
+    out = tmp_path / "run"
+    shutil.copytree(undisturbed, out)
+    for name in ("results.json", "model.safetensors", "report.html"):
+        (out / name).unlink()
+    lines = (out / "ledger.jsonl").read_text().splitlines()
+    (out / "ledger.jsonl").write_text("\n".join(lines[:-1]) + "\n")
+    return out
+
+
+def test_a_run_killed_between_its_end_and_its_results_stays_sound(tmp_path: Path, undisturbed: Path, fedce):
+    out = tmp_path / "run"
+    shutil.copytree(undisturbed, out)
+    (out / "results.json").unlink()
+    assert fedce("run", "--resume", out).exit_code == 0
+    same_result(undisturbed, out)
+    verified = fedce("ledger", "verify", out)
+    assert verified.exit_code == 0, verified.output
+
+
+@pytest.mark.parametrize("what", ["state", "memory"])
+def test_a_half_written_checkpoint_is_named_and_can_be_thrown_away(tmp_path: Path, undisturbed: Path, fedce, what):
+    """No kill leaves one, because files are renamed when they are whole; a failing disk may."""
+    out = halted(tmp_path, undisturbed)
+    folder = out / "checkpoint"
+    broken = folder / "state.safetensors" if what == "state" else sorted((folder / "sites" / "site2").iterdir())[-1]
+    broken.write_bytes(broken.read_bytes()[: broken.stat().st_size // 2])
+    refused = fedce("run", "--resume", out)
+    assert refused.exit_code == 2
+    last = refused.stderr.strip().splitlines()[-1]
+    assert f"{broken} is not a whole safetensors file" in last
+    assert f"delete {folder}" in last
+    shutil.rmtree(folder)
+    again = fedce("run", "--resume", out)
+    assert again.exit_code == 0, again.output
+    same_result(undisturbed, out)
+    assert fedce("ledger", "verify", out).exit_code == 0
+
+
+def test_a_clock_that_jumps_changes_nothing(tmp_path: Path, undisturbed: Path, fedce, monkeypatch):
+    jumps = itertools.cycle([2e9, 0.0, 1e9, 4e9, -5e8])
+    monkeypatch.setattr(experiment, "time", lambda: next(jumps))
+    out = tmp_path / "run"
+    assert fedce("run", *QUICK, "--rounds", 8, "--out", out).exit_code == 0
+    same_result(undisturbed, out)
+    assert fedce("ledger", "verify", out).exit_code == 0
+    shown = fedce("ledger", "show", out)
+    assert shown.exit_code == 0, shown.output
+
+
+@pytest.mark.parametrize("step", ["start", "resume", "report"])
+def test_a_read_only_folder_is_one_line(tmp_path: Path, undisturbed: Path, fedce, monkeypatch, step):
+    out = tmp_path / "new" if step == "start" else halted(tmp_path, undisturbed)
+    if step == "report":
+        shutil.copy(undisturbed / "results.json", out)
+    opened, made = io.open, os.mkdir
+
+    def refuse(path, mode="r", *arguments, **named):
+        if str(path).startswith(str(out)) and not mode.startswith("r"):
+            raise OSError(30, "Read-only file system", str(path))
+        return opened(path, mode, *arguments, **named)
+
+    def refuse_to_make(path, *arguments, **named):
+        if str(path).startswith(str(out)):
+            raise OSError(30, "Read-only file system", str(path))
+        made(path, *arguments, **named)
+
+    monkeypatch.setattr(io, "open", refuse)
+    monkeypatch.setattr(os, "mkdir", refuse_to_make)
+    arguments = {"start": ("run", *QUICK, "--rounds", 2, "--out", out), "resume": ("run", "--resume", out)}
+    refused = fedce(*arguments.get(step, ("report", out)))
+    assert refused.exit_code == 2, refused.output
+    assert "Read-only file system" in refused.stderr.strip().splitlines()[-1]
+    assert "Traceback" not in refused.stderr

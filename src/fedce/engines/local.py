@@ -23,6 +23,7 @@ import torch
 from fedce.algorithms.base import Memory
 from fedce.engines.shared import Block, die_with_parent
 from fedce.errors import EngineError, FedceError
+from fedce.federation import run_again
 from fedce.messages import MAX_MODELS, Reply, Task
 from fedce.params import Layout, Params, Vector
 from fedce.site import MemoryFiles, memory_arrays, memory_from
@@ -64,8 +65,9 @@ class LocalEngine:
 
     def __init__(self, participants: Participants, memory_folder: Path, workers: int = 0) -> None:
         self.participants = participants
+        hint = run_again(memory_folder.parent)
         self.files = {
-            site: MemoryFiles(memory_folder / site, participants.layout) for site in participants.work_by_site
+            site: MemoryFiles(memory_folder / site, participants.layout, hint) for site in participants.work_by_site
         }
         n_workers = min(workers or default_workers(len(participants.work_by_site)), len(participants.work_by_site))
         self._n_threads_before = torch.get_num_threads()
