@@ -415,6 +415,43 @@ def allocate(run_folder: Path, budget: str, floor: str, cap: str, rule: str, out
 
 
 @main.command()
+@click.argument("run_folder", metavar="RUN", type=click.Path(path_type=Path))
+@click.option("--site", metavar="NAME", help="One member's page: its own share and interval, nothing of the others.")
+@click.option("--epsilon", type=float, metavar="E", help="All shares, with noise: differentially private.")
+@click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="The page; default RUN/member-NAME.html.")
+@click.option("--json", "as_json", is_flag=True, help="Print it as JSON, and nothing else.")
+@one_line_errors
+def publish(run_folder: Path, site: str | None, epsilon: float | None, out: Path | None, as_json: bool) -> None:
+    """What may go out of a consortium: one member's own view, or everybody's shares with differential privacy."""
+    from fedce import publish as publishing
+    from fedce.record import RunFolder
+    from fedce.report.member import write_member
+
+    if (site is None) == (epsilon is None):
+        raise ConfigError("give either --site NAME or --epsilon E")
+    run = RunFolder.open(run_folder)
+    if site is not None:
+        if as_json:
+            click.echo(json.dumps(publishing.member_view(run, site), indent=2))
+        else:
+            click.echo(write_member(run, site, out))
+        return
+    assert epsilon is not None
+    found, spent = publishing.publish(run, epsilon)
+    if as_json:
+        click.echo(json.dumps({**asdict(found), "scale": found.scale, "epsilon_so_far": spent}, indent=2))
+        return
+    for name, share in found.shares.items():
+        click.echo(f"{name}: {100 * share:.1f} %")
+    click.echo(
+        f"noise of {100 * found.scale:.1f} points on each, epsilon {epsilon:g} for one validation image; "
+        f"all publications of this run together: {spent:g}"
+    )
+    if found.scale > 1 / len(found.shares):
+        click.echo("the noise is larger than an equal share: with so few validation images these say nothing", err=True)
+
+
+@main.command()
 @click.argument("name", metavar="STUDY")
 @click.argument("config_file", metavar="[CONFIG.toml]", required=False, type=click.Path(path_type=Path))
 @click.option("--data", metavar="NAME|DIR", help="As in fedce run.")

@@ -279,8 +279,9 @@ def _summary(entry: Entry) -> str:
         return f"{entry['site']} with {entry['member']['n_train']} training images, key {entry['key']}"
     if kind == "event":
         return f"{entry['site']} {entry['what']}"
-    if kind == "end":
-        return "shares " + ", ".join(f"{site} {100 * share:.1f} %" for site, share in entry["shares"].items())
+    if kind in ("end", "publish"):
+        noise = f"epsilon {entry['epsilon']:g}, " if kind == "publish" else ""
+        return f"{noise}shares " + ", ".join(f"{site} {100 * share:.1f} %" for site, share in entry["shares"].items())
     shares = ", ".join(f"{site} {100 * facts['share']:.1f} %" for site, facts in entry["sites"].items())
     rejected = "".join(f"; {site} rejected: {reason}" for site, reason in entry["rejected"].items())
     return f"round {entry['round'] + 1}, Dice {entry['mean_score']:.3f}, shares {shares}{rejected}"

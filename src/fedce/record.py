@@ -82,7 +82,8 @@ class RunFolder:
             shutil.rmtree(own, ignore_errors=True)
         pages = (self.report_file, self.examples_file)
         files = (self.results_file, self.model_file, *pages, self.splits_file, self.log_file)
-        for file in (*files, *self.path.glob("value-*.json"), self.ledger_file, self.config_file, self.lock_file):
+        extra = (*self.path.glob("value-*.json"), *self.path.glob("member-*.html"))
+        for file in (*files, *extra, self.ledger_file, self.config_file, self.lock_file):
             file.unlink(missing_ok=True)
 
     @classmethod

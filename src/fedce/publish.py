@@ -1,0 +1,111 @@
+"""What goes out of a consortium: one member's own view, or everybody's shares with differential privacy."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from random import SystemRandom
+from time import time
+from typing import Any
+
+from fedce import algorithms
+from fedce.algorithms import FedCE
+from fedce.algorithms.base import Account, Terms
+from fedce.algorithms.guard import SLACK, Signs
+from fedce.errors import ConfigError, RunError, nearest
+from fedce.identity import coordinator
+from fedce.record import RunFolder
+
+FLOOR = 0.05
+"""Errors count as at least this where shares are published with noise: the smaller an error, the more one image in it
+moves the shares."""
+
+
+def member_view(run: RunFolder, site: str) -> dict[str, Any]:
+    """What concerns one site: its share, its interval, its Dice, what was seen of it; nothing of any other."""
+    results = run.results
+    if site not in (shares := results["contributions"]):
+        raise ConfigError(f"no site is called {site!r}{nearest(site, shares)}; there are: {', '.join(shares)}")
+    mine = [(entry["round"] + 1, entry["sites"][site]) for entry in run.rounds() if site in entry["sites"]]
+    intervals = results["intervals"]
+    return {
+        "site": site,
+        "n_sites": len(shares),
+        "rounds": results["rounds"],
+        "rounds_taken_part": len(mine),
+        "share": shares[site],
+        "interval": None if intervals is None else [intervals["low"][site], intervals["high"][site]],
+        "dice": results["dice"].get(site),
+        "dice_without": results["dice_without"].get(site),
+        "train_images": results["train_images"].get(site),
+        "flags": results["flags"].get(site, []),
+        "by_round": [{"round": n, "share": facts["share"], "score": facts["score"]} for n, facts in mine],
+    }
+
+
+@dataclass(frozen=True)
+class Noisy:
+    """Shares that may be published, and what that costs."""
+
+    shares: Mapping[str, float]
+    epsilon: float
+    sensitivity: float
+    """How far one validation image can move the shares, added up over the sites."""
+
+    @property
+    def scale(self) -> float:
+        """Of the Laplace noise on each share: its mean size."""
+        return self.sensitivity / self.epsilon
+
+
+def noisy_shares(run: RunFolder, epsilon: float, random: Any = None) -> Noisy:
+    """Shares with Laplace noise: epsilon-differentially private for any one validation image of any one site.
+
+    Exchanging one of n images moves an error by at most 1/n, hence by a factor of at most 1 + r, r = 1 / (n * FLOOR).
+    Every credit of Eqs. 4 and 5 then moves by at most that factor, up or down, and shares whose odds move by (1 + r)^2
+    differ by at most 2r / (2 + r) in sum. Given the models, and which replies were taken: those are not hidden.
+    """
+    if not epsilon > 0:
+        raise ConfigError(f"--epsilon: expected a number above 0, got {epsilon:g}")
+    shares = _floored_shares(run)
+    n = min(facts["n_validation"] for site, facts in run.site_facts().items() if site in shares)
+    r = 1 / (n * FLOOR)
+    found = Noisy({}, epsilon, 2 * r / (2 + r))
+    draw = random or SystemRandom()  # Whoever knew the seed could take the noise away again.
+    noise = {site: (draw.expovariate(1) - draw.expovariate(1)) * found.scale for site in shares}
+    positive = {site: max(share + noise[site], 0.0) for site, share in shares.items()}
+    total = sum(positive.values())
+    # Cutting off and adding up to 1 again looks at nothing but the noisy shares, so it costs no privacy.
+    return replace(
+        found, shares={site: value / total if total else 1 / len(shares) for site, value in positive.items()}
+    )
+
+
+def _floored_shares(run: RunFolder) -> dict[str, float]:
+    """The shares worked out again from the ledger, with errors that move no more than a site's images do."""
+    algorithm = algorithms.make(run.config.algorithm.name, run.config.algorithm.options)
+    if not isinstance(algorithm, FedCE):
+        raise RunError(f"{run.path} was not run with FedCE; only its shares can be published with noise")
+    accounts: Mapping[str, Account] = {}
+    for entry in run.rounds():
+        accounts = algorithm.earn(accounts, {site: _smooth(facts) for site, facts in entry["sites"].items()})
+    return algorithm.weights(accounts, dict.fromkeys(accounts, 0))
+
+
+def _smooth(facts: Mapping[str, Any]) -> Terms:
+    """The guard's bound on a claimed error without its jump."""
+    terms = Terms.from_record(facts)
+    if terms.err is None:
+        return terms
+    most = 1.0
+    if terms.signs and (signs := Signs(**terms.signs)).excess is not None:
+        most = terms.err - signs.excess + SLACK + signs.weight
+    return replace(terms, err=max(min(terms.err, most), FLOOR), most=None)
+
+
+def publish(run: RunFolder, epsilon: float) -> tuple[Noisy, float]:
+    """Noisy shares, noted in the ledger; and the epsilon of all publications so far, which adds up."""
+    _ = run.results
+    with run.lock():
+        found = noisy_shares(run, epsilon)
+        run.sign = coordinator().sign
+        run.append({"kind": "publish", "time": time(), "epsilon": epsilon, "shares": dict(found.shares)})
+    return found, sum(entry["epsilon"] for entry in run.ledger() if entry["kind"] == "publish")

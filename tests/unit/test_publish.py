@@ -1,0 +1,113 @@
+"""What goes out: a member's own view holds nobody else, and noisy shares are as private as they say."""
+
+import json
+import shutil
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedce.algorithms import FedCE
+from fedce.algorithms.base import Terms
+from fedce.errors import RunError
+from fedce.publish import FLOOR, Noisy, member_view, noisy_shares
+from fedce.record import RunFolder
+
+
+def test_a_members_page_holds_nothing_of_the_others(tiny_run: Path, tmp_path: Path, fedce):
+    made = fedce("publish", tiny_run, "--site", "site2", "--out", tmp_path / "page.html")
+    assert made.exit_code == 0, made.output
+    page = (tmp_path / "page.html").read_text()
+    assert "site2" in page
+    assert not any(f"site{i}" in page for i in (1, 3, 4, 5, 6))
+    view = json.loads(fedce("publish", tiny_run, "--site", "site2", "--json").stdout)
+    results = RunFolder(tiny_run).results
+    assert view["share"] == results["contributions"]["site2"]
+    assert len(view["by_round"]) == 4
+    others = json.dumps([value for site, value in results["contributions"].items() if site != "site2"])
+    assert not set(others.strip("[]").split(", ")) & set(json.dumps(view).replace(",", "").split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "give either --site NAME or --epsilon E"),
+        (("--site", "site2", "--epsilon", 1), "give either --site NAME or --epsilon E"),
+        (("--site", "site9"), "no site is called 'site9'"),
+        (("--epsilon", 0), "--epsilon: expected a number above 0, got 0"),
+    ],
+)
+def test_mistakes_are_one_line(tiny_run: Path, fedce, arguments, message):
+    refused = fedce("publish", tiny_run, *arguments)
+    assert refused.exit_code == 2
+    assert message in refused.stderr
+
+
+def test_publications_are_in_the_ledger_and_add_up(tiny_run: Path, tmp_path: Path, fedce):
+    run = tmp_path / "run"
+    shutil.copytree(tiny_run, run)
+    for n in (1, 2):
+        made = fedce("publish", run, "--epsilon", 2.5, "--json")
+        assert made.exit_code == 0, made.output
+        found = json.loads(made.stdout)
+        assert found["epsilon_so_far"] == 2.5 * n
+        assert sum(found["shares"].values()) == pytest.approx(1)
+    assert fedce("ledger", "verify", run).exit_code == 0
+    assert "epsilon 2.5, shares" in fedce("ledger", "show", run).output
+    assert "the noise is larger than an equal share" in fedce("publish", run, "--epsilon", 0.01).stderr
+
+
+def test_only_fedces_shares_are_known_well_enough(tmp_path: Path, fedce):
+    out = tmp_path / "run"
+    assert fedce("run", "--scale", "tiny", "--rounds", 1, "--algorithm", "fedavg", "--out", out).exit_code == 0
+    with pytest.raises(RunError, match="was not run with FedCE"):
+        noisy_shares(RunFolder(out), 1.0)
+
+
+def test_the_noise_is_laplace_of_the_stated_scale(tiny_run: Path):
+    run = RunFolder(tiny_run)
+    exact = noisy_shares(run, 1e12).shares
+    random = Random(0)
+    drawn = [noisy_shares(run, 1000.0, random) for _ in range(400)]
+    deviations = [abs(found.shares["site1"] - exact["site1"]) for found in drawn]
+    # Adding up to 1 again takes away a sixth of a site's own noise and adds some of the others'.
+    assert np.mean(deviations) == pytest.approx(drawn[0].scale, rel=0.25)
+
+
+ERRORS = st.lists(st.floats(FLOOR, 1), min_size=4, max_size=4)
+
+
+@given(
+    st.sampled_from(["product", "sum", "cos", "err"]),
+    st.sampled_from(["paper", "nvflare"]),
+    st.sampled_from([0.3, 0.5, 0.8, 1.0]),
+    st.lists(st.tuples(ERRORS, st.lists(st.floats(0.05, 2), min_size=4, max_size=4)), min_size=1, max_size=5),
+    st.integers(2, 200),
+    st.data(),
+)
+def test_one_image_moves_shares_no_further_than_stated(combine, preset, max_share, rounds, n, data):
+    """The bound against the arithmetic itself: any site's error moves by up to 1/n in every round."""
+    algorithm = FedCE(combine=combine, preset=preset, max_share=max_share)
+
+    def shares(change):
+        accounts = {}
+        for k, (errors, cosines) in enumerate(rounds):
+            terms = {
+                str(i): Terms(cosines[i], max(min(error + (change[k] if i == 0 else 0), 1), FLOOR))
+                for i, error in enumerate(errors)
+            }
+            accounts = algorithm.earn(accounts, terms)
+        return algorithm.weights(accounts, dict.fromkeys(accounts, 0))
+
+    moved = data.draw(st.lists(st.floats(-1 / n, 1 / n), min_size=len(rounds), max_size=len(rounds)))
+    before, after = shares([0.0] * len(rounds)), shares(moved)
+    r = 1 / (n * FLOOR)
+    assert sum(abs(before[i] - after[i]) for i in before) <= 2 * r / (2 + r) + 1e-9
+
+
+def test_the_view_is_a_value(tiny_run: Path):
+    assert member_view(RunFolder(tiny_run), "site1")["n_sites"] == 6
+    assert Noisy({}, 2.0, 0.5).scale == 0.25
