@@ -1,0 +1,130 @@
+"""FedCE where the server sees only sums: Flower's SecAgg+ carries the models, each site measures its own terms.
+
+SecAgg+ of Flower 1.41 belongs to its older interface (a Strategy with a workflow, a NumPyClient with a mod), so this is
+for a Flower app of one's own, not for `fedce run --engine flower`; docs/privacy.md shows both sides of it.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context
+from flwr.common import FitIns, FitRes, NDArrays, Parameters, Scalar
+from flwr.server.client_manager import ClientManager
+from flwr.server.client_proxy import ClientProxy
+from flwr.server.strategy import FedAvg
+from flwr.server.workflow import SecAggPlusWorkflow
+
+from fedce.algorithms import FedCE
+from fedce.algorithms.base import Account, Terms
+from fedce.algorithms.fedce import gamma_cos_at_site
+from fedce.params import Entry, Layout, Params, leave_out
+
+UNIT = 1_000_000
+"""A weight of 1 as a number of examples, which is what SecAgg+ weighs by."""
+Score = Callable[[NDArrays], float]
+"""Validation score of a model, in [0, 1]."""
+
+
+def workflow(num_shares: int | float = 1.0, threshold: int | float = 0.5, **options: Any) -> SecAggPlusWorkflow:
+    """Flower's protocol; all sites share keys with all, and a round survives while `threshold` of them answer."""
+    return SecAggPlusWorkflow(num_shares, threshold, **{"max_weight": UNIT, **options})
+
+
+class SecureFedCE(FedAvg):  # type: ignore[misc]
+    """Weighs sites by what they have earned before the round (estimate="site"); `shares` holds the contributions."""
+
+    def __init__(self, options: Mapping[str, Any] | None = None, **fedavg: Any) -> None:
+        super().__init__(**fedavg)
+        # The guard looks at single updates, which nobody sees here.
+        self.algorithm = FedCE(**{"guard": "off", **(options or {}), "estimate": "site"})
+        self.accounts: dict[str, Account] = {}
+        self.site_by_node: dict[str, str] = {}
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Contributions so far; they sum to 1."""
+        return self.algorithm.weights(self.accounts, dict.fromkeys(self.accounts, 1)) if self.accounts else {}
+
+    def configure_fit(
+        self, server_round: int, parameters: Parameters, client_manager: ClientManager
+    ) -> list[tuple[ClientProxy, FitIns]]:
+        chosen = [client for client, _ in super().configure_fit(server_round, parameters, client_manager)]
+        weights = self.algorithm.weights(self.accounts, {self._site(client): 1 for client in chosen})
+        return [
+            (client, FitIns(parameters, {"round": server_round, "weight": weights[self._site(client)]}))
+            for client in chosen
+        ]
+
+    def _site(self, client: ClientProxy) -> str:
+        return self.site_by_node.get(client.cid, str(client.cid))
+
+    def aggregate_fit(
+        self,
+        server_round: int,
+        results: list[tuple[ClientProxy, FitRes]],
+        failures: list[Any],
+    ) -> tuple[Parameters | None, dict[str, Scalar]]:
+        """SecAgg+ gives everybody's weighted mean in each result, and what each site says of itself."""
+        terms = {}
+        for client, result in results:
+            site = self.site_by_node[client.cid] = str(result.metrics.get("site") or client.cid)
+            terms[site] = Terms(_number(result.metrics, "novelty", 2.0), _number(result.metrics, "error", 1.0))
+        self.accounts = self.algorithm.earn(self.accounts, terms)
+        return (results[0][1].parameters if results else None), dict(self.shares)
+
+
+def _number(metrics: Mapping[str, Scalar], name: str, most: float) -> float | None:
+    value = metrics.get(name)
+    return float(value) if isinstance(value, float) and -1e-6 <= value <= most + 1e-6 else None
+
+
+class SecureContribution:
+    """In a NumPyClient's fit function: measures both terms at the site, and prepares what fit returns.
+
+    The site's model leaves it only masked; its two terms, and its name, in the clear.
+    """
+
+    def __init__(self, context: Context, received: NDArrays, config: Mapping[str, Scalar], score: Score) -> None:
+        self.context, self.config = context, config
+        self.received = received
+        self.metrics: dict[str, Scalar] = {"site": str(context.node_config.get("site") or "")}
+        kept = context.state.get("fedce.secure")
+        about = context.state.get("fedce.secure.round")
+        weight = about["weight"] if about and about["round"] == int(config["round"]) - 1 else None
+        # Exactly what entered the mean: SecAgg+ rounds a weight to its unit.
+        if isinstance(kept, ArrayRecord) and isinstance(weight, float) and weight < 1:
+            before, mine = (_params(_unpacked(kept, part)) for part in ("received", "sent"))
+            now = _params(received)
+            self.metrics["novelty"] = gamma_cos_at_site(before, mine, now, weight)
+            self.metrics["error"] = 1.0 - score(_arrays(leave_out(now, weight, mine), received))
+
+    def result(self, trained: NDArrays) -> tuple[NDArrays, int, dict[str, Scalar]]:
+        """What fit returns; keeps the model for the next round."""
+        weight = float(self.config["weight"])
+        self.context.state["fedce.secure"] = _packed({"received": self.received, "sent": trained})
+        self.context.state["fedce.secure.round"] = ConfigRecord({"round": int(self.config["round"]), "weight": weight})
+        return trained, max(round(UNIT * weight), 1), self.metrics
+
+
+def _packed(parts: Mapping[str, NDArrays]) -> ArrayRecord:
+    return ArrayRecord(
+        {f"{part}/{i:06d}": Array(np.asarray(a)) for part, arrays in parts.items() for i, a in enumerate(arrays)}
+    )
+
+
+def _unpacked(record: ArrayRecord, part: str) -> NDArrays:
+    return [record[name].numpy() for name in sorted(record) if name.startswith(f"{part}/")]
+
+
+def _params(arrays: Sequence[np.ndarray[Any, Any]]) -> Params:
+    """All arrays as trainable: which of them are statistics, a list of arrays does not say."""
+    layout = Layout(tuple(Entry(str(i), tuple(a.shape), "trainable") for i, a in enumerate(arrays)))
+    return Params(layout, np.concatenate([np.asarray(a, np.float32).reshape(-1) for a in arrays]))
+
+
+def _arrays(params: Params, like: NDArrays) -> NDArrays:
+    return [
+        params.vector[where].reshape(entry.shape).astype(array.dtype)
+        for (entry, where), array in zip(params.layout.slices(), like, strict=True)
+    ]
