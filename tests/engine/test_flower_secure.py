@@ -7,6 +7,7 @@ import pytest
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedce[flower]'")
 
+from examples.flower_secure import client_app, server_app
 from flwr.app import ConfigRecord, Context, RecordDict
 from flwr.client import ClientApp, NumPyClient
 from flwr.client.mod import secaggplus_mod
@@ -56,8 +57,8 @@ def client_fn(context: Context):
 class Grid:
     """Hands messages over, and keeps what the server sees."""
 
-    def __init__(self, contexts, absent=()):
-        self.app = ClientApp(client_fn=client_fn, mods=[secaggplus_mod])
+    def __init__(self, app, contexts, absent=()):
+        self.app = app
         self.contexts, self.absent, self.seen = contexts, set(absent), []
 
     def get_node_ids(self):
@@ -81,16 +82,19 @@ def context_of(node: int, **node_config) -> Context:
     return Context(run_id=1, node_id=node, node_config=node_config, state=RecordDict(), run_config={})
 
 
-def run(n_rounds: int, absent=()):
-    contexts = {10 + i: context_of(10 + i, site=site) for i, site in enumerate(NAMES)}
-    grid = Grid(contexts, absent)
+TOY = ClientApp(client_fn=client_fn, mods=[secaggplus_mod])
+
+
+def run(n_rounds: int, absent=(), app=TOY, names=NAMES, start=None):
+    contexts = {10 + i: context_of(10 + i, site=site) for i, site in enumerate(names)}
+    grid = Grid(app, contexts, absent)
     manager = SimpleClientManager()
     for node in contexts:
         manager.register(GridClientProxy(node_id=node, grid=grid, run_id=1))
-    strategy = SecureFedCE(fraction_fit=1.0, min_fit_clients=4, min_available_clients=4)
+    strategy = SecureFedCE(fraction_fit=1.0, min_fit_clients=len(names), min_available_clients=len(names))
     context = LegacyContext(context_of(0), ServerConfig(n_rounds), strategy, manager)
-    start = ndarrays_to_parameters([np.zeros(SIZE, np.float32)])
-    context.state.array_records[MAIN_PARAMS_RECORD] = parameters_to_arrayrecord(start, keep_input=True)
+    parameters = ndarrays_to_parameters(start or [np.zeros(SIZE, np.float32)])
+    context.state.array_records[MAIN_PARAMS_RECORD] = parameters_to_arrayrecord(parameters, keep_input=True)
     protocol = workflow()
     for k in range(1, n_rounds + 1):
         context.state.config_records[MAIN_CONFIGS_RECORD] = ConfigRecord({WorkflowKey.CURRENT_ROUND: k})
@@ -134,3 +138,10 @@ def test_a_site_that_drops_out_in_the_middle_is_left_out():
     _, model, _ = run(1, absent=[(13, Stage.COLLECT_MASKED_VECTORS)])
     expected = np.mean([update_of(site) for site in NAMES[:3]], axis=0)
     np.testing.assert_allclose(model, expected, atol=2e-4)
+
+
+def test_the_example_finds_the_site_that_is_different():
+    start = client_app.arrays_of(client_app.make_model())
+    strategy, _, _ = run(4, app=client_app.app, names=("east", "north", "south"), start=start)
+    assert max(strategy.shares, key=strategy.shares.get) == "south"
+    assert server_app.app is not None
