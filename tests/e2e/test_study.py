@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedce.studies import NAMES
+from fedce.studies import NAMES, robustness
 from fedce.studies.convergence import smoothed
 from fedce.studies.free_rider import rounds_shown
 from fedce.studies.shift import renormalised
@@ -202,3 +202,29 @@ def test_six_rounds_are_shown():
 
 def test_shares_of_those_who_stay():
     assert renormalised({"a": 0.5, "b": 0.3, "c": 0.2}, "a") == pytest.approx({"b": 0.6, "c": 0.4})
+
+
+def test_robustness_sets_every_attack_beside_the_honest_run(data: Path, tmp_path: Path, fedce):
+    small = ("--set", "model.channels=[4,8]", "--rounds", 3, "--seeds", "0", "--store", tmp_path / "store")
+    run = fedce("study", "robustness", "--data", data, *small, "--out", tmp_path / "out", "--json")
+    assert run.exit_code == 0, run.output
+    (outcome,) = json.loads(run.stdout)["outcomes"]
+    attacks, absent = outcome["tables"]["attacks"], outcome["tables"]["absent"]
+    # Three sites: one attacker is a minority, two are none.
+    rows = [[f"{kind}: {what}", "1"] for kind, what in robustness.SINGLE.items()]
+    assert [row[:2] for row in attacks["rows"]] == rows
+    titles = [method.title for method in robustness.methods().values()]
+    assert len(attacks["header"]) == 2 + 3 * len(titles)
+    assert [row[0] for row in absent["rows"]] == ["nobody", "north"]
+    guarded = {row[0].split(":")[0]: row[-3] for row in attacks["rows"]}
+    assert guarded["zero"] == guarded["scale"] == pytest.approx(-100)
+    assert [sentence.split(":")[0] for sentence in outcome["findings"][: len(titles)]] == titles
+    assert any("Not detectable" in sentence for sentence in outcome["findings"])
+
+
+def test_two_attackers_where_they_are_a_minority():
+    names = [f"site{i}" for i in range(1, 7)]
+    found = robustness.cases(names)
+    assert {case.attackers for case in found} == {("site2",), ("site2", "site4")}
+    assert {case.kind for case in found if case.absent} == {"sybil", "copy"}
+    assert len(found) == 2 * len(robustness.SINGLE) + len(robustness.PAIRED)

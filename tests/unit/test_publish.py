@@ -31,6 +31,20 @@ def test_a_members_page_holds_nothing_of_the_others(tiny_run: Path, tmp_path: Pa
     assert not set(others.strip("[]").split(", ")) & set(json.dumps(view).replace(",", "").split())
 
 
+def test_a_hostile_name_is_shown_and_stays_in_the_folder(tiny_run: Path, tmp_path: Path, fedce):
+    run, name = tmp_path / "run", "../<script>alert(1)</script>"
+    shutil.copytree(tiny_run, run)
+    results = json.loads((run / "results.json").read_text().replace('"site2"', json.dumps(name)))
+    (run / "results.json").write_text(json.dumps(results))
+    made = fedce("publish", run, "--site", name)
+    assert made.exit_code == 0, made.output
+    (page,) = run.glob("member-*.html")
+    text = page.read_text()
+    assert "<script>alert" not in text
+    assert "&lt;script&gt;alert(1)" in text
+    assert not list(tmp_path.glob("*.html"))
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -1,5 +1,6 @@
 """One member's page: what it may know where shares are not for everybody's eyes."""
 
+import re
 from pathlib import Path
 
 from fedce.files import write_bytes
@@ -9,6 +10,8 @@ from fedce.report.pages import page
 
 
 def write_member(run: RunFolder, site: str, out: Path | None) -> Path:
-    path = out or run.path / f"member-{site}.html"
+    # A name in somebody else's results may be anything; the file stays in the folder.
+    safe = re.sub(r"[^\w.-]", "_", site)
+    path = out or run.path / f"member-{safe}.html"
     write_bytes(path, page("member.html.j2", name=run.path.resolve().name, view=member_view(run, site)))
     return path
