@@ -162,9 +162,13 @@ def sketch(vector: Vector) -> list[float]:
     Every entry goes to one of the numbers with a random sign (a count sketch).
     """
     signs = _signs(len(vector))
-    padded = np.zeros(len(signs))
-    padded[: len(vector)] = vector
-    return [float(value) for value in (padded * signs).reshape(-1, SKETCH).sum(axis=0)]
+    whole = len(vector) - len(vector) % SKETCH
+    total = np.zeros(SKETCH)
+    for start in range(0, whole, SKETCH * BLOCK):
+        part = slice(start, min(start + SKETCH * BLOCK, whole))
+        total += np.einsum("ij,ij->j", vector[part].reshape(-1, SKETCH), signs[part].reshape(-1, SKETCH))
+    total[: len(vector) - whole] += vector[whole:] * signs[whole : len(vector)]
+    return [float(value) for value in total]
 
 
 @lru_cache(maxsize=2)

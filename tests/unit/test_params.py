@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from fedce.params import BLOCK, Params, cosine, from_named, gram, leave_out, to_named, weighted_sum
+from fedce.params import BLOCK, SKETCH, Params, cosine, from_named, gram, leave_out, sketch, to_named, weighted_sum
 from support import layout, params
 
 finite = st.floats(-100, 100, width=32)
@@ -102,3 +102,22 @@ def test_sums_do_not_depend_on_the_number_of_threads():
         for threads in ("1", "2", "4")
     }
     assert len(digests) == 1
+
+
+@pytest.mark.parametrize("length", [1, 63, 64, 65, 1000, 64 * 4096 + 7])
+def test_a_sketch_is_every_entry_with_a_sign_in_one_of_its_numbers(length):
+    vector = np.random.default_rng(length).normal(size=length).astype(np.float32)
+    signs = np.random.default_rng(0).choice(np.array([-1, 1], np.int8), -(-length // SKETCH) * SKETCH)
+    expected = np.zeros(SKETCH)
+    for i, value in enumerate(vector):
+        expected[i % SKETCH] += value * signs[i]
+    np.testing.assert_allclose(sketch(vector), expected, rtol=1e-3, atol=1e-4 * np.abs(expected).max())
+
+
+def test_sketches_keep_angles():
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(2, 50_000)).astype(np.float32)
+    x, y, z = (np.array(sketch(v)) for v in (a, b, a + 0.1 * b))
+    assert abs(x @ y) / np.linalg.norm(x) / np.linalg.norm(y) < 0.4
+    assert x @ z / np.linalg.norm(x) / np.linalg.norm(z) > 0.97
+    np.testing.assert_allclose(z, x + 0.1 * y, rtol=1e-3, atol=1e-3)
