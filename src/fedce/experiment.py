@@ -3,6 +3,7 @@
 import platform
 import secrets
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
@@ -646,6 +647,7 @@ def _results(
             for site, values in scores.items()
         },
         "flags": _flags(rounds, alarms),
+        "rounds_unused": _rounds_unused(rounds),
         "n_parameters": plan.layout.n_trainable,
         "seconds": round(sum(entry["seconds"] for entry in rounds), 2),
         "megabytes": sum(entry["n_models"] for entry in rounds) * 4 * plan.layout.size / 1e6,
@@ -685,6 +687,12 @@ def _model_digest(plan: Plan, state: State, replies: Mapping[str, Reply]) -> str
         return state.params.digest
     own = "".join(reply.params.digest for _, reply in sorted(replies.items()) if reply.params is not None)
     return sha256(own.encode()).hexdigest()
+
+
+def _rounds_unused(rounds: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """Of whom the guard used nothing, and in how many rounds."""
+    unused = Counter(site for entry in rounds for site, facts in entry["sites"].items() if facts.get("trust", 1.0) == 0)
+    return dict(sorted(unused.items()))
 
 
 def _flags(rounds: Sequence[Mapping[str, Any]], alarms: Sequence[freerider.Alarm]) -> dict[str, list[str]]:

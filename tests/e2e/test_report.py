@@ -439,6 +439,7 @@ def test_the_summary_tells_who_is_served_badly():
         "rounds": 5,
         "algorithm": "fedce",
         "flags": {"c": ["zero update in round 2"]},
+        "rounds_unused": {"c": 1},
         "intervals": None,
         "order_settled_from": 3,
     }
@@ -446,6 +447,7 @@ def test_the_summary_tells_who_is_served_badly():
     assert "a contributed most: 50.0 % where an equal share is 33.3 %" in text
     assert "c is served worst, with a Dice of 0.300, well below the others" in text
     assert "1 alarm: c: zero update in round 2" in text
+    assert "Such updates have no weight in the model and earn nothing: c in 1 of 5 rounds." in text
 
 
 def test_it_opens_in_chromium(tiny_run: Path, tmp_path: Path, chromium):
