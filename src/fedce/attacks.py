@@ -108,6 +108,9 @@ class Impostor:
             return Trained(params, loss, {})
         if self.kind == "noise":
             return Trained(_moved(params, _noise(params, self.name, round_no)), loss, {})
+        if self.kind == "invent":
+            held, wobble = _noise(params, self.name, -1), _noise(params, self.name, round_no)
+            return Trained(_moved(params, held + 0.1 * wobble), loss, {})
         if self.kind == "collude":
             # The same noise with opposite signs: both look new, and the mean model does not move by it.
             return Trained(_moved(params, self.sign * _noise(params, "pair", round_no)), loss, {})

@@ -21,7 +21,7 @@ ROUNDS_BY_SCALE = {"tiny": 3, "demo": 150, "paper": 200}
 ROUNDS_OF_A_FOLDER = 100
 Attack = (
     Literal["repeat", "zero", "noise", "replay", "echo", "flip"]
-    | Literal["scale", "copy", "sybil", "inflate", "pretend", "labels", "collude"]
+    | Literal["scale", "copy", "sybil", "inflate", "pretend", "invent", "labels", "collude"]
 )
 SITE_NAME = r"^\w[\w .\-]{0,99}$"
 """Of a site on another machine: it becomes the name of a folder there and here."""

@@ -178,21 +178,27 @@ def too_long_of(replies: Sequence[Reply], tasks: Mapping[str, Task], most: float
     trained = [reply for reply in replies if reply.params is not None and tasks[reply.site].action == "train"]
     if len(trained) < 3:
         return {}
-    lengths = {reply.site: _length(reply, tasks[reply.site]) for reply in trained}
-    middle = median(lengths.values())
+    layout = next(iter(tasks.values())).params.layout
     images = median(reply.n_train for reply in trained)
     rejected = {}
-    for reply in trained:
-        limit = most * middle * min(max(sqrt(reply.n_train / images), 1.0), 4.0)
-        if lengths[reply.site] > limit > 0:
-            rejected[reply.site] = f"its update is more than {most:g} times as long as the median"
+    # Statistics of images differ more from site to site than what is trained.
+    for what, part, limit in (
+        ("update", slice(0, layout.n_trainable), most),
+        ("change of statistics", slice(layout.n_trainable, layout.n_averaged), 20 * most),
+    ):
+        lengths = {reply.site: _length(reply, tasks[reply.site], part) for reply in trained}
+        middle = median(lengths.values())
+        for reply in trained:
+            allowed = limit * middle * min(max(sqrt(reply.n_train / images), 1.0), 4.0)
+            if lengths[reply.site] > allowed > 0:
+                rejected[reply.site] = f"its {what} is more than {limit:g} times as long as the median"
     return rejected
 
 
-def _length(reply: Reply, task: Task) -> float:
+def _length(reply: Reply, task: Task, part: slice) -> float:
     assert reply.params is not None
     with np.errstate(over="ignore"):  # Too long for a number is too long.
-        return float(np.linalg.norm(reply.params.trainable - task.params.trainable))
+        return float(np.linalg.norm(reply.params.vector[part] - task.params.vector[part]))
 
 
 def _dice_of(reply: Reply) -> Iterator[float | None]:

@@ -9,7 +9,7 @@ from typing import Any
 from fedce import algorithms
 from fedce.algorithms import FedAvg, FedCE, Uniform
 from fedce.algorithms.base import Account, Terms, normalise
-from fedce.algorithms.guard import Signs, judged, suspects_after
+from fedce.algorithms.guard import Claim, Signs, judged, suspects_after
 from fedce.errors import ReplyError
 from fedce.identity import is_signed
 from fedce.record import NO_LINE, RunFolder, signed_text
@@ -201,10 +201,12 @@ class _Replay:
         accounts: Mapping[str, Account] = {}
         shares: Mapping[str, float] = {}
         suspects: tuple[str, ...] = ()
+        entered: Mapping[str, float] = {}
         for number, entry in rounds:
             sites = entry["sites"]
             if isinstance(algorithm, FedCE):
-                suspects = self._guard(number, sites, suspects)
+                suspects = self._guard(number, sites, suspects, algorithm.guard == "standard", entered)
+                entered = {site: float(facts["weight"]) for site, facts in sites.items()}
                 accounts, rho, shares = self._fedce(algorithm, accounts, sites)
             else:
                 one_each = isinstance(algorithm, Uniform)
@@ -222,18 +224,35 @@ class _Replay:
         terms = {site: Terms.from_record(facts) for site, facts in sites.items()}
         after = algorithm.earn(accounts, terms)
         rho = algorithm.weights_of_round(accounts, after, terms, n_train)
-        return after, rho, algorithm.weights(after, dict.fromkeys(after, 0)) if after else rho
+        return after, rho, algorithm.shares(after) if after else rho
 
-    def _guard(self, number: int, sites: Mapping[str, Entry], suspects: tuple[str, ...]) -> tuple[str, ...]:
-        """What the guard made of each site must follow from what it saw; returns who is suspected from here on."""
+    def _guard(
+        self,
+        number: int,
+        sites: Mapping[str, Entry],
+        suspects: tuple[str, ...],
+        is_on: bool,
+        entered: Mapping[str, float],
+    ) -> tuple[str, ...]:
+        """What the guard made of each site must follow from what it saw, and that from what is known.
+
+        `entered` are the weights of the round before; returns who is suspected from here on.
+        """
         terms = {site: Terms.from_record(facts) for site, facts in sites.items()}
         for site, term in terms.items():
-            if not term.signs:
-                continue
-            signs = Signs(**term.signs)
-            if signs.suspected != (site in suspects):
-                self.problems.append(f"line {number}, {site}: its suspicion does not follow from the rounds before")
-            if judged(Terms(term.cos, term.err), signs) != term:
+            plain = Terms(term.cos, term.err)
+            if not is_on:
+                followed = term == plain
+            elif not term.signs:
+                followed = False
+            else:
+                signs, score = Signs(**term.signs), sites[site]["score"]
+                excess = Claim(score, term.err, ()).excess
+                known = (signs.suspected, signs.excess, signs.weight)
+                if known != (site in suspects, excess, entered.get(site, 0.0)):
+                    self.problems.append(f"line {number}, {site}: what the guard saw does not follow from the ledger")
+                followed = judged(plain, signs) == term
+            if not followed:
                 self.problems.append(f"line {number}, {site}: the trust in it does not follow from what the guard saw")
         return suspects_after(suspects, terms)
 

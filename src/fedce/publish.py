@@ -1,5 +1,6 @@
 """What goes out of a consortium: one member's own view, or everybody's shares with differential privacy."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from random import SystemRandom
@@ -36,9 +37,14 @@ def member_view(run: RunFolder, site: str) -> dict[str, Any]:
         "dice": results["dice"].get(site),
         "dice_without": results["dice_without"].get(site),
         "train_images": results["train_images"].get(site),
-        "flags": results["flags"].get(site, []),
+        "flags": [_without_names(flag) for flag in results["flags"].get(site, [])],
         "by_round": [{"round": n, "share": facts["share"], "score": facts["score"]} for n, facts in mine],
     }
+
+
+def _without_names(flag: str) -> str:
+    """The only flag that names somebody else."""
+    return re.sub(r"^its updates are nearly those of .* in ", "its updates are nearly those of another site in ", flag)
 
 
 @dataclass(frozen=True)
@@ -63,8 +69,8 @@ def noisy_shares(run: RunFolder, epsilon: float, random: Any = None) -> Noisy:
     Every credit of Eqs. 4 and 5 then moves by at most that factor, up or down, and shares whose odds move by (1 + r)^2
     differ by at most 2r / (2 + r) in sum. Given the models, and which replies were taken: those are not hidden.
     """
-    if not epsilon > 0:
-        raise ConfigError(f"--epsilon: expected a number above 0, got {epsilon:g}")
+    if not 1e-6 <= epsilon <= 1e6:
+        raise ConfigError(f"--epsilon: expected a number from 0.000001 to 1000000, got {epsilon:g}")
     shares = _floored_shares(run)
     n = min(facts["n_validation"] for site, facts in run.site_facts().items() if site in shares)
     r = 1 / (n * FLOOR)
@@ -87,7 +93,7 @@ def _floored_shares(run: RunFolder) -> dict[str, float]:
     accounts: Mapping[str, Account] = {}
     for entry in run.rounds():
         accounts = algorithm.earn(accounts, {site: _smooth(facts) for site, facts in entry["sites"].items()})
-    return algorithm.weights(accounts, dict.fromkeys(accounts, 0))
+    return algorithm.shares(accounts)
 
 
 def _smooth(facts: Mapping[str, Any]) -> Terms:
@@ -105,7 +111,10 @@ def publish(run: RunFolder, epsilon: float) -> tuple[Noisy, float]:
     """Noisy shares, noted in the ledger; and the epsilon of all publications so far, which adds up."""
     _ = run.results
     with run.lock():
+        identity, started = coordinator(), run.ledger()[0].get("coordinator")
+        if identity.public != started:
+            raise RunError(f"{run.path} belongs to the coordinator {started}; set FEDCE_KEY to that key's file")
         found = noisy_shares(run, epsilon)
-        run.sign = coordinator().sign
+        run.sign = identity.sign
         run.append({"kind": "publish", "time": time(), "epsilon": epsilon, "shares": dict(found.shares)})
     return found, sum(entry["epsilon"] for entry in run.ledger() if entry["kind"] == "publish")

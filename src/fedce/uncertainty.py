@@ -86,7 +86,7 @@ def _replay_fedce(algorithm: FedCE, rounds: Rounds, sites: Sequence[str], n_repl
         # A site that is in none of the rounds earns as in the whole run.
         total = np.where(total[:, :1] > 0, total, sums[-1].sum(axis=0))
         accounts = {site: Account(int(row[0]), *row[1:].tolist()) for site, row in zip(sites, total, strict=True)}
-        return algorithm.weights(accounts, dict.fromkeys(sites, 0))
+        return algorithm.shares(accounts)
 
     return replay
 

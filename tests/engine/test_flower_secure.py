@@ -24,6 +24,7 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from fedce.algorithms import FedCE
 from fedce.engines.flower.secure import SecureContribution, SecureFedCE, workflow
+from fedce.errors import ConfigError
 from support import FakeFederation, FakeSite
 
 SIZE = 500
@@ -145,3 +146,23 @@ def test_the_example_finds_the_site_that_is_different():
     strategy, _, _ = run(4, app=client_app.app, names=("east", "north", "south"), start=start)
     assert max(strategy.shares, key=strategy.shares.get) == "south"
     assert server_app.app is not None
+
+
+def test_after_a_drop_out_the_site_leaves_itself_out_with_the_weight_that_it_had():
+    _, _, grid = run(2, absent=[(13, Stage.COLLECT_MASKED_VECTORS)])
+    told = [
+        dict(record)
+        for stage, reply in grid.seen[-12:]
+        for name, record in reply.content.config_records.items()
+        if name.endswith("metrics")
+    ]
+    updates = [update_of(site) for site in NAMES[:3]]
+    for i, own in enumerate(updates):
+        others = np.mean([update for j, update in enumerate(updates) if j != i], axis=0)
+        cos = own @ others / np.linalg.norm(own) / np.linalg.norm(others)
+        assert told[i]["novelty"] == pytest.approx(1 - cos, abs=1e-3)
+
+
+def test_the_guard_can_not_be_asked_for():
+    with pytest.raises(ConfigError, match="nobody sees single updates"):
+        SecureFedCE(options={"guard": "standard"})

@@ -55,6 +55,12 @@ def test_colluders_cancel_each_other():
     assert not np.allclose(one, sent("collude", 1, round_no=4))
 
 
+def test_a_made_up_direction_is_held():
+    one, other = sent("invent", round_no=1), sent("invent", round_no=2)
+    assert one @ other / np.linalg.norm(one) / np.linalg.norm(other) > 0.9
+    assert not np.allclose(one, other)
+
+
 REPLY = Reply("x", 2, 10, score=0.8, error_without=0.3, error_replicates=(0.2, 0.4), score_local=0.9, scores=(0.6, 0.7))
 
 

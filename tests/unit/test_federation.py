@@ -110,8 +110,9 @@ def test_too_few_usable_replies_stop_the_run():
 
 def test_a_zero_update_is_flagged_and_earns_next_to_nothing():
     members = [FakeSite("a", [1, 0]), FakeSite("b", [0, 1]), FakeSite("lazy", [0, 0])]
-    engine = ScriptedEngine(FedCE(), members, lambda reply: reply)
-    *_, done = rounds(FedCE(), engine.federation.state, engine, 3)
+    algorithm = FedCE(guard="off")  # These sites always send the same.
+    engine = ScriptedEngine(algorithm, members, lambda reply: reply)
+    *_, done = rounds(algorithm, engine.federation.state, engine, 3)
     assert done.flags == {"lazy": ("zero update",)}
     assert done.state.shares["lazy"] < 1e-4
 
@@ -158,6 +159,19 @@ def test_more_images_may_go_further_but_not_without_end():
     assert too_long(5, *normal, long_reply("d", 9.0, n_train=40)) == set()
     assert too_long(5, *normal, long_reply("d", 11.0, n_train=40)) == {"d"}
     assert too_long(5, *normal, long_reply("d", 21.0, n_train=10**9)) == {"d"}
+
+
+def test_statistics_may_not_be_far_out_either():
+    def reply(site, statistic):
+        return Reply(site, 0, 10, params([1.0, statistic], n_buffers=1), score=0.5)
+
+    def found(last):
+        replies = [reply("a", 1.0), reply("b", 2.0), reply("c", 3.0), reply("d", last)]
+        tasks = {one.site: Task(one.site, 0, params([0.0, 0.0], n_buffers=1)) for one in replies}
+        return too_long_of(replies, tasks, 5)
+
+    assert found(200.0) == {}
+    assert found(1e9) == {"d": "its change of statistics is more than 100 times as long as the median"}
 
 
 def test_two_updates_have_no_median():

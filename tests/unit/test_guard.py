@@ -7,7 +7,7 @@ import pytest
 
 from fedce.algorithms import FedCE
 from fedce.algorithms.base import State, Terms
-from fedce.algorithms.guard import KEPT, Claim, Signs, judged, look, remember, suspects_after
+from fedce.algorithms.guard import KEPT, Claim, Signs, believed_novelty, judged, look, sketches_with, suspects_after
 from fedce.messages import Reply
 from fedce.params import Params, gram, sketch
 from support import layout
@@ -249,11 +249,13 @@ def test_alike_sites_share():
 
 
 def test_one_repeated_case_is_told_from_cases_that_all_fail_alike():
-    assert Claim(0.5, 0.52, (0.52, 0.52, 0.52), last_error=0.6).is_of_one_case
-    assert not Claim(0.5, 0.5, (0.5, 0.5, 0.5), last_error=0.5).is_of_one_case
-    assert not Claim(0.5, 0.5, (0.5, 0.51), last_error=0.6).is_of_one_case
-    assert not Claim(0.5, 0.5, (), last_error=0.6).is_of_one_case
-    assert not Claim(0.5, 0.5, (0.5, 0.5)).is_of_one_case
+    assert Claim(0.5, 0.52, (0.52, 0.52, 0.52), 0.6, was_uniform=True).is_of_one_case
+    assert not Claim(0.5, 0.5, (0.5, 0.5, 0.5), 0.5, was_uniform=True).is_of_one_case
+    assert not Claim(0.5, 0.5, (0.5, 0.51), 0.6, was_uniform=True).is_of_one_case
+    assert not Claim(0.5, 0.5, (), 0.6, was_uniform=True).is_of_one_case
+    assert not Claim(0.5, 0.5, (0.5, 0.5), was_uniform=True).is_of_one_case
+    # The round in which all predictions become empty.
+    assert not Claim(0.0, 1.0, (1.0, 1.0), 0.93, was_uniform=False).is_of_one_case
 
 
 def test_an_absent_suspect_stays_one():
@@ -267,7 +269,7 @@ def test_an_absent_suspect_stays_one():
 def test_two_sites_have_no_majority():
     updates = [Params(layout(4), np.array(v, np.float32)) for v in ([1, 0, 0, 0], [-1, 0, 0, 0])]
     zero_model = Params(layout(4), np.zeros(4, np.float32))
-    kept = remember({}, {site: sketch(update.vector) for site, update in zip("ab", updates, strict=True)})
+    kept = sketches_with({}, {site: sketch(u.vector) for site, u in zip("ab", updates, strict=True)}, [0.0] * 64)
     claims = dict.fromkeys("ab", Claim(0.5, None, ()))
     signs = look("ab", gram(updates, zero_model), kept, claims, {"a": 0.5, "b": 0.5})
     assert [found.trust for found in signs.values()] == [1.0, 1.0]
@@ -276,6 +278,53 @@ def test_two_sites_have_no_majority():
 def test_only_so_many_updates_are_kept():
     kept = {}
     for k in range(KEPT + 5):
-        kept = remember(kept, {"a": [float(k)] * 64})
+        kept = sketches_with(kept, {"a": [float(k - 3)] + [0.0] * 63}, [float(k)] * 64)
     assert kept["a"].shape == (KEPT, 64)
-    assert kept["a"][-1, 0] == KEPT + 4
+    assert kept["a"][-1, 0] == 1.0
+    assert kept[""][:, 0].tolist() == [KEPT + 3, KEPT + 4]
+    endless = sketches_with({}, {"a": [float("inf")] * 64}, [0.0] * 64)
+    assert not endless["a"].any()
+
+
+def step_back(site, k, update, error, score, sent, before):
+    """One round of undoing everybody's last step, then honest again."""
+    return (5 * (before[k - 2] - before[k - 1]) if k == 8 else update), error, score
+
+
+@pytest.mark.parametrize(("absent", "attackers"), [(("b", "c", "d"), ("a",)), (("d",), ("b", "c"))])
+def test_a_minority_can_not_expel_the_rare_site(absent, attackers):
+    honest, attacked = run(absent=absent), run(step_back, attackers, absent=absent)
+    assert attacked.terms[RARE].trust == 1
+    assert attacked.shares[RARE] >= 0.9 * honest.shares[RARE]
+
+
+def test_a_long_update_does_not_make_the_other_of_two_stand_still():
+    def longer(site, k, update, error, score, sent, before):
+        return 5000 * update, error, score
+
+    state = run(longer, absent=("c", "d", "e", "f"), n_rounds=4)
+    assert state.terms["a"].trust == 1
+    assert state.shares["a"] > 0.2
+
+
+def test_noise_that_leaves_before_it_is_known_keeps_little():
+    honest = run(n_rounds=30)
+    for n in (1, 2, 3, 4):
+        accounts = {**honest.accounts, "b": run(noise, n_rounds=n).accounts["b"]}
+        assert FedCE().shares(accounts)["b"] <= 1.1 * honest.shares["b"]
+        assert FedCE(guard="off").shares(accounts)["b"] == FedCE(guard="off").weights(accounts, accounts)["b"]
+
+
+def test_a_claimed_novelty_is_believed_as_far_as_the_server_measured_it():
+    last = judged(Terms(0.5, 0.5), replace(GOOD, novelty=0.4))
+    assert believed_novelty(2.0, last) == 0.4
+    assert believed_novelty(0.42, last) == 0.42
+    assert believed_novelty(0.1, last) == 0.1
+    assert believed_novelty(None, last) is None
+    assert believed_novelty(2.0, Terms()) == 2.0
+
+
+def test_three_or_four_sites_have_no_twins():
+    for absent in (("b", "c", "d"), ("b", "c")):
+        guarded, plain = run(absent=absent), run(absent=absent, algorithm=FedCE(guard="off"))
+        assert dict(guarded.shares) == dict(plain.shares)

@@ -154,7 +154,22 @@ def test_trust_that_does_not_follow_from_the_signs_is_found(run: RunFolder):
     lines = run.lines()
     assert any("site2: the trust in it does not follow from what the guard saw" in p for p in forged(run, favour))
     rewrite(run, lines)
-    assert any("site2: its suspicion does not follow" in problem for problem in forged(run, suspect))
+    found = "site2: what the guard saw does not follow from the ledger"
+    assert any(found in problem for problem in forged(run, suspect))
+    rewrite(run, lines)
+
+    def lie(entries):
+        signs = [entry for entry in entries if entry["kind"] == "round"][2]["sites"]["site2"]["signs"]
+        signs["excess"] = 0.9
+
+    assert any(found in problem for problem in forged(run, lie))
+    rewrite(run, lines)
+
+    def forget(entries):
+        facts = [entry for entry in entries if entry["kind"] == "round"][2]["sites"]["site2"]
+        facts.update(trust=0.3, signs={})
+
+    assert any("site2: the trust in it does not follow" in problem for problem in forged(run, forget))
 
 
 def test_a_ghost_and_a_swapped_key_are_found(signed_run: Path, tmp_path: Path):

@@ -28,11 +28,13 @@ from fedce.algorithms.base import (
     train,
     without_site,
 )
-from fedce.algorithms.guard import Claim, Sketches, judged, look, remember, suspects_after
+from fedce.algorithms.guard import Claim, Sketches, believed_novelty, judged, look, sketches_with, suspects_after
 from fedce.messages import Reply, Task
 from fedce.params import Params, cosine, gram, sketch
 
 FLOOR = 1e-6
+PROBATION = 3
+"""Rounds after which the guard knows a site."""
 
 
 def gamma_cos(products: NDArray[np.float64], c: NDArray[np.float64], i: int) -> float:
@@ -81,13 +83,6 @@ def rho_of(credit: Mapping[str, float], max_share: float) -> dict[str, float]:
     return capped(normalise(credit), max_share)
 
 
-def _sketches(state: State, replies: list[Reply]) -> dict[str, list[float]]:
-    """Of this round's updates, and under "" of the model that they started from."""
-    start = state.params.trainable
-    updates = {reply.site: sketch(reply.params.trainable - start) for reply in replies if reply.params}
-    return {**updates, "": sketch(start)}
-
-
 @hyperparameters
 class FedCE:
     """Every site weighs by its estimated contribution."""
@@ -127,7 +122,7 @@ class FedCE:
         terms, sketches = self.measure(state, replies, rho_prev)
         accounts = self.earn(state.accounts, terms)
         rho = self.weights_of_round(state.accounts, accounts, terms, n_train)
-        shares = self.weights(accounts, dict.fromkeys(accounts, 0)) if accounts else rho
+        shares = self.shares(accounts) if accounts else rho
         after = aggregate(state, replies, rho, accounts, shares, terms)  # Eq. 6
         return replace(after, sketches=sketches, suspects=suspects_after(state.suspects, terms))
 
@@ -142,16 +137,22 @@ class FedCE:
         if self.guard == "off":
             cos = [gamma_cos(products, c, i) for i in range(len(replies))]
             return {r.site: Terms(value, r.error_without) for r, value in zip(replies, cos, strict=True)}, {}
-        sketches = remember(state.sketches, _sketches(state, replies))
-        last = {site: terms.err for site, terms in state.terms.items()}
-        claims = {r.site: Claim(r.score, r.error_without, r.error_replicates, last.get(r.site)) for r in replies}
-        signs = look([reply.site for reply in replies], products, sketches, claims, rho_prev, state.suspects)
+        start = state.params.trainable
+        updates = {reply.site: sketch(reply.params.trainable - start) for reply in replies if reply.params}
+        sketches = sketches_with(state.sketches, updates, sketch(start))
+        claims = {reply.site: Claim.of(reply, state.terms.get(reply.site, Terms())) for reply in replies}
+        entered = {reply.site: state.rho.get(reply.site, 0.0) for reply in replies}
+        signs = look([reply.site for reply in replies], products, sketches, claims, entered, state.suspects)
         if any(not found.is_bad for found in signs.values()):
             c *= [not signs[reply.site].is_bad for reply in replies]
         terms = {}
         for i, reply in enumerate(replies):
-            novelty = reply.novelty if self.estimate == "site" else gamma_cos(products, c, i)
-            terms[reply.site] = judged(Terms(novelty, reply.error_without), signs[reply.site])
+            found, measured = signs[reply.site], gamma_cos(products, c, i)
+            if self.estimate == "server":
+                terms[reply.site] = judged(Terms(measured, reply.error_without), found)
+            else:
+                novelty = believed_novelty(reply.novelty, state.terms.get(reply.site, Terms()))
+                terms[reply.site] = judged(Terms(novelty, reply.error_without), replace(found, novelty=measured))
         return terms, sketches
 
     def earn(self, accounts: Mapping[str, Account], terms: Mapping[str, Terms]) -> dict[str, Account]:
@@ -165,6 +166,8 @@ class FedCE:
         for i, term in measured.items():
             old = accounts.get(i, Account())
             unmeasured = old.err / old.rounds if old.rounds else 1.0
+            if term.trust == 0 and old.rounds < PROBATION:  # Noise takes some rounds to be known for it.
+                old = Account(old.rounds)
             earned[i] = Account(
                 rounds=old.rounds + 1,
                 value=old.value + term.trust * unit * gamma.get(i, 0.0),
@@ -201,3 +204,16 @@ class FedCE:
             credit = dict.fromkeys(credit, 1.0)
         newcomer = sum(credit.values()) / len(credit)
         return rho_of({i: credit.get(i, newcomer) for i in n_train}, self.max_share)
+
+    def shares(self, accounts: Mapping[str, Account]) -> dict[str, float]:
+        """Contributions so far, of everybody ever measured.
+
+        Guarded, whoever was measured in fewer rounds than the guard needs to know a site counts as at most the least
+        of those whom it knows: noise could otherwise come for two rounds and leave with their credit.
+        """
+        found = self.weights(accounts, dict.fromkeys(accounts, 0))
+        known = [share for i, share in found.items() if accounts[i].rounds >= PROBATION and share > 0]
+        new = {i: account.rounds for i, account in accounts.items() if account.rounds < PROBATION}
+        if self.guard == "off" or not known or not new:
+            return found
+        return normalise({**found, **{i: min(found[i], min(known)) * n / PROBATION for i, n in new.items()}})

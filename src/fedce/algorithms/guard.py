@@ -7,12 +7,14 @@ docs/trust.md says what each finds, what an honest site's values are, and what c
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
-from statistics import median
+from math import inf
+from statistics import median, median_high
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedce.algorithms.base import Terms
+from fedce.messages import Reply
 from fedce.params import SKETCH
 
 Sketches = Mapping[str, NDArray[np.float32]]
@@ -33,8 +35,12 @@ SAME = 0.99999
 ALIKE, ONE = 0.6, 0.9
 """Two sites' cosine, from the round's median (0) to identity (1): from here on they share credit, from there on they
 are one site twice."""
+LEAST_SITES_FOR_TWINS = 5
+"""Among fewer, two ordinary sites beside rare ones look like twins."""
 SLACK = 0.1
 """So much worse, apart from its own weight, may a site fare without its own part in the model."""
+NOVELTY_SLACK = 0.05
+"""A site's own measure of Eq. 2 may differ from the server's by so much."""
 ROUNDS_OF_COHERENCE = 3
 KEPT = 20
 """So many of its last updates a site may not repeat."""
@@ -48,6 +54,14 @@ class Claim:
     error: float | None
     replicates: tuple[float, ...]
     last_error: float | None = None
+    was_uniform: bool = False
+    """Whether resampled cases all gave one error in the round before, too."""
+
+    @classmethod
+    def of(cls, reply: Reply, last: Terms) -> "Claim":
+        """What a reply says, beside what was recorded of the site's last one."""
+        was_uniform = bool(last.signs.get("uniform"))
+        return cls(reply.score, reply.error_without, reply.error_replicates, last.err, was_uniform)
 
     @property
     def excess(self) -> float | None:
@@ -55,14 +69,16 @@ class Claim:
         return None if self.error is None or self.score is None else self.error - (1 - self.score)
 
     @property
-    def is_of_one_case(self) -> bool:
-        """Whether resampled cases all give one error, which moves: different cases don't move together.
+    def is_uniform(self) -> bool:
+        """Whether resampled cases all give one error, as those of an empty prediction do."""
+        return bool(self.replicates) and max(self.replicates) - min(self.replicates) < 1e-6
 
-        A fixed error, such as that of an empty prediction, may be common to all.
-        """
-        if not self.replicates or self.error is None or self.last_error is None:
+    @property
+    def is_of_one_case(self) -> bool:
+        """Whether that error moved, and was one before: different cases don't move together."""
+        if self.error is None or self.last_error is None:
             return False
-        return max(self.replicates) - min(self.replicates) < 1e-6 < abs(self.error - self.last_error)
+        return self.is_uniform and self.was_uniform and abs(self.error - self.last_error) > 1e-6
 
 
 @dataclass(frozen=True)
@@ -73,6 +89,8 @@ class Signs:
     """Of its update, in medians of the round's."""
     agreement: float | None = None
     """Median cosine with the others' updates."""
+    novelty: float | None = None
+    """Eq. 2 as the server measures it, where sites measure it themselves."""
     turn: float | None = None
     """Cosine with its own last update."""
     suspected: bool = False
@@ -80,9 +98,11 @@ class Signs:
     coherence: float | None = None
     """Mean cosine of its last updates with the one before each, as a part of the others' median."""
     repetition: float | None = None
-    """Highest cosine with an older update of its own, and with the way back to the last model."""
+    """Highest cosine with an older update of its own, with everybody's last step, and with the way back."""
     twins: Mapping[str, float] = field(default_factory=dict)
     """Sites whose updates are alike, and how much: 1 is the same site twice."""
+    uniform: bool = False
+    """Whether its resampled validation cases all gave one error."""
     one_case: bool = False
     """Whether its validation images are one, repeated."""
     excess: float | None = None
@@ -140,21 +160,25 @@ def look(
 ) -> dict[str, Signs]:
     """The signs of a round, from the updates' inner products and from sketches, this round's among them."""
     lengths = np.sqrt(np.diag(products))
-    middle = float(np.median(lengths)) or 1.0
-    moved = [i for i in range(len(sites)) if lengths[i] >= STILL * middle]
+    # Two sites have no median, and where most stand still it is 0: there, whatever moves is long enough.
+    middle = float(np.median(lengths)) if len(sites) > 2 else 0.0
+    relative = [float(length) / middle if middle > 0 else float(length > 0) for length in lengths]
+    moved = [i for i, length in enumerate(relative) if length >= STILL]
     cosines = products / np.maximum(np.outer(lengths, lengths), np.finfo(float).tiny)
     own = {site: _coherence(kept[site]) for site in sites}
     signs: dict[str, Signs] = {}
     for i, site in enumerate(sites):
-        others = [cosines[i, j] for j in moved if j != i]
-        relative = _relative(own[site], [value for other, value in own.items() if other != site])
+        others = [float(cosines[i, j]) for j in moved if j != i]
+        coherence = _relative(own[site], [value for other, value in own.items() if other != site])
         signs[site] = Signs(
-            length=float(lengths[i]) / middle,
-            agreement=float(np.median(others)) if i in moved and len(others) > 1 else None,
-            turn=_turn(kept[site]) if relative is not None else None,
+            length=relative[i],
+            # Of an even number the higher of the middle two: their mean is one that an attacker could move.
+            agreement=float(median_high(others)) if i in moved and len(others) > 1 else None,
+            turn=_turn(kept[site]) if coherence is not None else None,
             suspected=site in suspects,
-            coherence=relative,
+            coherence=coherence,
             repetition=_repetition(kept[site], kept.get("")),
+            uniform=claims[site].is_uniform,
             one_case=claims[site].is_of_one_case,
             excess=claims[site].excess,
             weight=weights[site],
@@ -165,9 +189,9 @@ def look(
 def _with_twins(sites: Sequence[str], cosines: NDArray[np.float64], signs: Mapping[str, Signs]) -> dict[str, Signs]:
     """Twins are looked for among the others: noise and reversed updates would shift the median."""
     good = [i for i, site in enumerate(sites) if not signs[site].is_bad and signs[site].coherence is not None]
-    pairs = [float(cosines[i, j]) for i in good for j in good if i < j]
-    if len(pairs) < 2:
+    if len(good) < LEAST_SITES_FOR_TWINS:
         return dict(signs)
+    pairs = [float(cosines[i, j]) for i in good for j in good if i < j]
     background = min(median(pairs), 1 - 1e-9)
     above = (cosines - background) / (1 - background)
     alike = np.clip((above - ALIKE) / (ONE - ALIKE), 0.0, 1.0)
@@ -199,7 +223,8 @@ def _relative(value: float | None, others: Sequence[float | None]) -> float | No
 def _repetition(own: NDArray[np.float32], models: NDArray[np.float32] | None) -> float | None:
     earlier = list(own[:-1])
     if models is not None and len(models) > 1:
-        earlier.append(models[-2] - models[-1])
+        step = models[-1] - models[-2]
+        earlier += [step, -step]
     found = [value for other in earlier if (value := _cosine(own[-1], other)) is not None]
     return max(found, default=None)
 
@@ -207,16 +232,25 @@ def _repetition(own: NDArray[np.float32], models: NDArray[np.float32] | None) ->
 def _cosine(a: NDArray[np.float32], b: NDArray[np.float32]) -> float | None:
     x, y = a.astype(np.float64), b.astype(np.float64)
     norms = float(np.linalg.norm(x) * np.linalg.norm(y))
-    return float(x @ y) / norms if norms > 0 else None
+    return float(x @ y) / norms if 0 < norms < inf else None
 
 
-def remember(kept: Sketches, now: Mapping[str, Sequence[float]]) -> dict[str, NDArray[np.float32]]:
-    """The sketches kept so far, and this round's."""
+def sketches_with(
+    kept: Sketches, updates: Mapping[str, Sequence[float]], model: Sequence[float]
+) -> dict[str, NDArray[np.float32]]:
+    """The sketches kept so far, and this round's: directions of the updates, and the model that they started from."""
     result = dict(kept)
-    for name, sketched in now.items():
+    for name, sketched, most in (*((site, _unit(own), KEPT) for site, own in updates.items()), ("", model, 2)):
         before = kept.get(name, np.empty((0, SKETCH), np.float32))
-        result[name] = np.concatenate([before, np.array([sketched], np.float32)])[-KEPT:]
+        result[name] = np.concatenate([before, np.array([sketched], np.float32)])[-most:]
     return result
+
+
+def _unit(sketched: Sequence[float]) -> NDArray[np.float64]:
+    """To a length of 1; what has no direction, or is too long for one, to 0."""
+    vector = np.array(sketched)
+    length = float(np.linalg.norm(vector))
+    return vector / length if 0 < length < inf else np.zeros(len(vector))
 
 
 def judged(terms: Terms, signs: Signs) -> Terms:
@@ -225,6 +259,12 @@ def judged(terms: Terms, signs: Signs) -> Terms:
     if signs.contradicts_itself and terms.err is not None and signs.excess is not None:
         most = max(terms.err - signs.excess, 0.0)
     return Terms(terms.cos, terms.err, signs.trust, most, asdict(signs))
+
+
+def believed_novelty(claimed: float | None, last: Terms) -> float | None:
+    """Eq. 2 as a site measured it, unless the server measured less: the update that it is about came a round ago."""
+    measured = last.signs.get("novelty")
+    return measured if claimed is not None and measured is not None and claimed > measured + NOVELTY_SLACK else claimed
 
 
 def suspects_after(before: Sequence[str], terms: Mapping[str, Terms]) -> tuple[str, ...]:

@@ -99,7 +99,7 @@ def summary(
     alarms = [f"{site}: {flag}" for site, flags in results["flags"].items() for flag in flags]
     plural = "s" if len(alarms) > 1 else ""
     sentences.append(f"{len(alarms)} alarm{plural}: {'; '.join(alarms[:3])}." if alarms else "No alarm was raised.")
-    if unused := results["rounds_unused"]:
+    if unused := results.get("rounds_unused"):
         whom = ", ".join(f"{site} in {n} of {results['rounds']} rounds" for site, n in unused.items())
         sentences.append(f"Such updates have no weight in the model and earn nothing: {whom}.")
     return sentences

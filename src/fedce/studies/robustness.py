@@ -6,6 +6,7 @@ from importlib.util import find_spec
 from math import inf
 from statistics import fmean
 
+from fedce.attacks import TWINS
 from fedce.config import AlgorithmConfig, Attack, Config, FreeRiderConfig
 from fedce.studies.base import Cell, Context, Outcome, Table
 
@@ -20,6 +21,7 @@ SINGLE: Mapping[Attack, str] = {
     "labels": "trains on inverted labels",
     "inflate": "claims an error of 1",
     "pretend": "halves every score that it reports",
+    "invent": "sends one random direction, with a little noise, for ever",
 }
 PAIRED: Mapping[Attack, str] = {
     "collude": "two send opposite noise and claim an error of 1",
@@ -27,10 +29,8 @@ PAIRED: Mapping[Attack, str] = {
     "copy": "two members send the same update",
 }
 WHAT = {**SINGLE, **PAIRED}
-TWINS = ("sybil", "copy")
-UNDETECTABLE = ("pretend",)
+UNDETECTABLE = ("pretend", "invent")
 NVFLARE = "fedce.engines.nvflare.theirs:NVFlareFedCE"
-COLUMNS = ("gain", "rare keeps", "Dice")
 MOST_GAIN, LEAST_KEPT, MOST_LOSS = 0.10, 0.90, 0.01
 """What the guard is to hold: an attacker's gain, what the rare site keeps, and what the mean Dice may lose."""
 
@@ -140,7 +140,7 @@ def evaluate(context: Context) -> Outcome:
         [
             "attack",
             "attackers",
-            *(f"{m.title}: {what}" for m in compared.values() for what in ("gain", "rare", "Dice")),
+            *(f"{m.title}: {what}" for m in compared.values() for what in ("gain", "rare keeps", "Dice")),
         ],
         [
             [f"{case.kind}: {WHAT[case.kind]}", str(len(case.attackers))]
@@ -203,8 +203,8 @@ def _findings(context: Context, found: Mapping[str, Mapping[Case, Effect]], rows
         )
     limits = [f"{_name(case)} {guarded[case].gain:+.0%}" for case in rows if case.kind in UNDETECTABLE]
     sentences.append(
-        f"Not detectable, and not counted above: {', '.join(limits)}. A site that says in everything that the model "
-        "serves it badly looks like a rare one to whoever does not see its images."
+        f"Not detectable, and not counted above: {', '.join(limits)}. Who says in everything that the model "
+        "serves it badly, or holds a made-up direction, looks like a rare site to whoever does not see its images."
     )
     if "nvflare" not in found:
         sentences.append("NVFlare is not installed here (pip install 'fedce[nvflare]'), so its column is missing.")

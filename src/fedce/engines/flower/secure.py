@@ -18,6 +18,7 @@ from flwr.server.workflow import SecAggPlusWorkflow
 from fedce.algorithms import FedCE
 from fedce.algorithms.base import Account, Terms
 from fedce.algorithms.fedce import gamma_cos_at_site
+from fedce.errors import ConfigError
 from fedce.params import Entry, Layout, Params, leave_out
 
 UNIT = 1_000_000
@@ -36,8 +37,10 @@ class SecureFedCE(FedAvg):  # type: ignore[misc]
 
     def __init__(self, options: Mapping[str, Any] | None = None, **fedavg: Any) -> None:
         super().__init__(**fedavg)
-        # The guard looks at single updates, which nobody sees here.
-        self.algorithm = FedCE(**{"guard": "off", **(options or {}), "estimate": "site"})
+        if {"guard", "estimate"} & set(options or {}):
+            raise ConfigError("guard and estimate are given: nobody sees single updates here, so sites measure")
+        self.algorithm = FedCE(**{**(options or {}), "guard": "off", "estimate": "site"})
+        self.entered: dict[str, float] = {}
         self.accounts: dict[str, Account] = {}
         self.site_by_node: dict[str, str] = {}
 
@@ -52,9 +55,13 @@ class SecureFedCE(FedAvg):  # type: ignore[misc]
         chosen = [client for client, _ in super().configure_fit(server_round, parameters, client_manager)]
         weights = self.algorithm.weights(self.accounts, {self._site(client): 1 for client in chosen})
         return [
-            (client, FitIns(parameters, {"round": server_round, "weight": weights[self._site(client)]}))
-            for client in chosen
+            (client, FitIns(parameters, self._config(server_round, self._site(client), weights))) for client in chosen
         ]
+
+    def _config(self, server_round: int, site: str, weights: Mapping[str, float]) -> dict[str, Scalar]:
+        """What a site is told: its weight in this round, and that of its last model in this one."""
+        entered = {"entered": self.entered[site]} if site in self.entered else {}
+        return {"round": server_round, "weight": weights[site], **entered}
 
     def _site(self, client: ClientProxy) -> str:
         return self.site_by_node.get(client.cid, str(client.cid))
@@ -70,6 +77,9 @@ class SecureFedCE(FedAvg):  # type: ignore[misc]
         for client, result in results:
             site = self.site_by_node[client.cid] = str(result.metrics.get("site") or client.cid)
             terms[site] = Terms(_number(result.metrics, "novelty", 2.0), _number(result.metrics, "error", 1.0))
+        # Whoever dropped out is not in the mean, and the others weigh more in it.
+        units = {self._site(client): result.num_examples for client, result in results}
+        self.entered = {site: n / sum(units.values()) for site, n in units.items()}
         self.accounts = self.algorithm.earn(self.accounts, terms)
         return (results[0][1].parameters if results else None), dict(self.shares)
 
@@ -91,8 +101,7 @@ class SecureContribution:
         self.metrics: dict[str, Scalar] = {"site": str(context.node_config.get("site") or "")}
         kept = context.state.get("fedce.secure")
         about = context.state.get("fedce.secure.round")
-        weight = about["weight"] if about and about["round"] == int(config["round"]) - 1 else None
-        # Exactly what entered the mean: SecAgg+ rounds a weight to its unit.
+        weight = config.get("entered") if about and about["round"] == int(config["round"]) - 1 else None
         if isinstance(kept, ArrayRecord) and isinstance(weight, float) and weight < 1:
             before, mine = (_params(_unpacked(kept, part)) for part in ("received", "sent"))
             now = _params(received)
@@ -101,10 +110,9 @@ class SecureContribution:
 
     def result(self, trained: NDArrays) -> tuple[NDArrays, int, dict[str, Scalar]]:
         """What fit returns; keeps the model for the next round."""
-        weight = float(self.config["weight"])
         self.context.state["fedce.secure"] = _packed({"received": self.received, "sent": trained})
-        self.context.state["fedce.secure.round"] = ConfigRecord({"round": int(self.config["round"]), "weight": weight})
-        return trained, max(round(UNIT * weight), 1), self.metrics
+        self.context.state["fedce.secure.round"] = ConfigRecord({"round": int(self.config["round"])})
+        return trained, max(round(UNIT * float(self.config["weight"])), 1), self.metrics
 
 
 def _packed(parts: Mapping[str, NDArrays]) -> ArrayRecord:

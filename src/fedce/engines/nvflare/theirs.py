@@ -40,7 +40,10 @@ class NVFlareFedCE:
             aggregator.accept_model(_difference(reply, state, errors[reply.site]))
         mean = aggregator.aggregate_model()
         counts, means = aggregator._cosine_counts, aggregator._cosine_means
-        accounts = {site: Account(n, cos=n * means[site], err=n * errors.get(site, 0.0)) for site, n in counts.items()}
+        accounts = {
+            site: Account(counts[site], cos=counts[site] * means[site], err=counts[site] * error)
+            for site, error in errors.items()
+        }
         weights = dict(mean.meta[FedCEConstants.CONTRIBUTION_WEIGHTS])
         return replace(
             state,
