@@ -173,7 +173,8 @@ def problem_of(reply: Reply, task: Task | None, needs_model: bool = True) -> str
 def too_long_of(replies: Sequence[Reply], tasks: Mapping[str, Task], most: float) -> dict[str, str]:
     """Replies whose update is longer than so many medians of the round's; fewer than three have no median.
 
-    More images are more steps: lengths grow about with the root of their number, which is allowed for up to fourfold.
+    More images are more steps: lengths grow about with the root of their number, which is allowed for within limits,
+    because the number is the site's own word.
     """
     trained = [reply for reply in replies if reply.params is not None and tasks[reply.site].action == "train"]
     if len(trained) < 3:
@@ -186,12 +187,14 @@ def too_long_of(replies: Sequence[Reply], tasks: Mapping[str, Task], most: float
         ("update", slice(0, layout.n_trainable), most),
         ("change of statistics", slice(layout.n_trainable, layout.n_averaged), 20 * most),
     ):
-        lengths = {reply.site: _length(reply, tasks[reply.site], part) for reply in trained}
-        middle = median(lengths.values())
-        for reply in trained:
-            allowed = limit * middle * min(max(sqrt(reply.n_train / images), 1.0), 4.0)
-            if lengths[reply.site] > allowed > 0:
-                rejected[reply.site] = f"its {what} is more than {limit:g} times as long as the median"
+        lengths = {
+            reply.site: _length(reply, tasks[reply.site], part) / min(max(sqrt(reply.n_train / images), 0.5), 4.0)
+            for reply in trained
+        }
+        allowed = limit * median(lengths.values())
+        for site, length in lengths.items():
+            if length > allowed > 0:
+                rejected[site] = f"its {what} is more than {limit:g} times as long as the median"
     return rejected
 
 

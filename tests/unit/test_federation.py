@@ -159,6 +159,9 @@ def test_more_images_may_go_further_but_not_without_end():
     assert too_long(5, *normal, long_reply("d", 9.0, n_train=40)) == set()
     assert too_long(5, *normal, long_reply("d", 11.0, n_train=40)) == {"d"}
     assert too_long(5, *normal, long_reply("d", 21.0, n_train=10**9)) == {"d"}
+    # Fewer go less far.
+    assert too_long(5, *normal, long_reply("d", 3.0, n_train=3)) == {"d"}
+    assert too_long(5, *normal, long_reply("d", 2.4, n_train=1)) == set()
 
 
 def test_statistics_may_not_be_far_out_either():
