@@ -143,8 +143,7 @@ def evaluate(context: Context) -> Outcome:
             *(f"{m.title}: {what}" for m in compared.values() for what in ("gain", "rare keeps", "Dice")),
         ],
         [
-            [f"{case.kind}: {WHAT[case.kind]}", str(len(case.attackers))]
-            + [cell for key in compared for cell in _cells(found[key][case])]
+            [case.kind, str(len(case.attackers))] + [cell for key in compared for cell in _cells(found[key][case])]
             for case in rows
         ],
         digits=1,
@@ -160,7 +159,13 @@ def evaluate(context: Context) -> Outcome:
             for left in ((), *sorted({case.attackers for case in rows}))
         ],
     )
-    return Outcome("robustness", TITLE, _findings(context, found, rows), [table, absent])
+    kinds = Table(
+        "kinds",
+        "What each attack is.",
+        ["attack", "what the site does"],
+        [[kind, WHAT[kind]] for kind in dict.fromkeys(case.kind for case in rows)],
+    )
+    return Outcome("robustness", TITLE, _findings(found, rows), [table, absent, kinds])
 
 
 def _cells(found: Effect) -> list[Cell]:
@@ -177,7 +182,7 @@ def _absent_dice(context: Context, left: Sequence[str]) -> float:
     return mean(left) - mean(()) if left else mean(())
 
 
-def _findings(context: Context, found: Mapping[str, Mapping[Case, Effect]], rows: Sequence[Case]) -> list[str]:
+def _findings(found: Mapping[str, Mapping[Case, Effect]], rows: Sequence[Case]) -> list[str]:
     guarded = found["guarded"]
     tried = [case for case in rows if case.kind not in UNDETECTABLE]
     sentences = []
@@ -185,14 +190,14 @@ def _findings(context: Context, found: Mapping[str, Mapping[Case, Effect]], rows
         effects = {case: found[key][case] for case in tried}
         case, highest = max(effects.items(), key=lambda item: item[1].gain)
         sentences.append(
-            f"{method.title}: {_n(e.gain <= MOST_GAIN for e in effects.values())} attacks gain up to {MOST_GAIN:.0%}, "
-            f"the best of all {highest.gain:+.0%} ({_name(case)}); the rare site keeps {LEAST_KEPT:.0%} in "
+            f"{method.title}: {_n(e.gain <= MOST_GAIN for e in effects.values())} attacks gain up to {_percent(MOST_GAIN)}, "
+            f"the best of all {_percent(highest.gain, '+')} ({_name(case)}); the rare site keeps {_percent(LEAST_KEPT)} in "
             f"{_n(e.kept >= LEAST_KEPT for e in effects.values())}; the mean Dice loses at most {100 * MOST_LOSS:.0f} "
             f"point in {_n(e.dice >= -MOST_LOSS for e in effects.values())}."
         )
     worst = max(tried, key=lambda case: guarded[case].worst_gain)
     sentences.append(
-        f"Guarded, the highest gain with any one seed is {guarded[worst].worst_gain:+.0%} ({_name(worst)})."
+        f"Guarded, the highest gain with any one seed is {_percent(guarded[worst].worst_gain, '+')} ({_name(worst)})."
     )
     lost = [case for case in tried if guarded[case].dice < -MOST_LOSS]
     if lost:
@@ -201,7 +206,7 @@ def _findings(context: Context, found: Mapping[str, Mapping[Case, Effect]], rows
             + ", ".join(f"{_name(case)} {100 * guarded[case].dice:+.1f}" for case in lost)
             + ". The second table says how much of that is the attackers' missing images."
         )
-    limits = [f"{_name(case)} {guarded[case].gain:+.0%}" for case in rows if case.kind in UNDETECTABLE]
+    limits = [f"{_name(case)} {_percent(guarded[case].gain, '+')}" for case in rows if case.kind in UNDETECTABLE]
     sentences.append(
         f"Not detectable, and not counted above: {', '.join(limits)}. Who says in everything that the model "
         "serves it badly, or holds a made-up direction, looks like a rare site to whoever does not see its images."
@@ -214,6 +219,10 @@ def _findings(context: Context, found: Mapping[str, Mapping[Case, Effect]], rows
 def _n(holds: Iterable[bool]) -> str:
     each = list(holds)
     return f"{sum(each)} of {len(each)}"
+
+
+def _percent(part: float, sign: str = "") -> str:
+    return f"{100 * part:{sign}.0f} %"
 
 
 def _name(case: Case) -> str:
