@@ -187,13 +187,13 @@ def _findings(found: Mapping[str, Mapping[Case, Effect]], rows: Sequence[Case]) 
     tried = [case for case in rows if case.kind not in UNDETECTABLE]
     sentences = []
     for key, method in methods().items():
-        effects = {case: found[key][case] for case in tried}
-        case, highest = max(effects.items(), key=lambda item: item[1].gain)
+        effects = [found[key][case] for case in tried]
+        best = max(tried, key=lambda case: found[key][case].gain)  # noqa: B023 (used at once)
         sentences.append(
-            f"{method.title}: {_n(e.gain <= MOST_GAIN for e in effects.values())} attacks gain up to {_percent(MOST_GAIN)}, "
-            f"the best of all {_percent(highest.gain, '+')} ({_name(case)}); the rare site keeps {_percent(LEAST_KEPT)} in "
-            f"{_n(e.kept >= LEAST_KEPT for e in effects.values())}; the mean Dice loses at most {100 * MOST_LOSS:.0f} "
-            f"point in {_n(e.dice >= -MOST_LOSS for e in effects.values())}."
+            f"{method.title}: {_n(e.gain <= MOST_GAIN for e in effects)} attacks gain up to {_percent(MOST_GAIN)}, the "
+            f"best of all {_percent(found[key][best].gain, '+')} ({_name(best)}); the rare site keeps "
+            f"{_percent(LEAST_KEPT)} in {_n(e.kept >= LEAST_KEPT for e in effects)}; the mean Dice loses at most "
+            f"{100 * MOST_LOSS:.0f} point in {_n(e.dice >= -MOST_LOSS for e in effects)}."
         )
     worst = max(tried, key=lambda case: guarded[case].worst_gain)
     sentences.append(
