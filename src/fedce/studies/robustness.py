@@ -188,7 +188,7 @@ def _findings(found: Mapping[str, Mapping[Case, Effect]], rows: Sequence[Case]) 
     sentences = []
     for key, method in methods().items():
         effects = [found[key][case] for case in tried]
-        best = max(tried, key=lambda case: found[key][case].gain)  # noqa: B023 (used at once)
+        best = max(tried, key=lambda case: found[key][case].gain)
         sentences.append(
             f"{method.title}: {_n(e.gain <= MOST_GAIN for e in effects)} attacks gain up to {_percent(MOST_GAIN)}, the "
             f"best of all {_percent(found[key][best].gain, '+')} ({_name(best)}); the rare site keeps "
