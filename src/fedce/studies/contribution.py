@@ -24,7 +24,7 @@ def _estimators(context: Context) -> list[str]:
 
 def truth_of(context: Context) -> valuing.Truth:
     return valuing.truth_over_seeds(
-        context.config, "loo", "fedce", context.seeds, context.store, 0, lambda progress: None
+        context.training("fedce", 0), "loo", "fedce", context.seeds, context.store, 0, lambda progress: None
     )
 
 
