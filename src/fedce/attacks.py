@@ -109,8 +109,12 @@ class Impostor:
         if self.kind == "noise":
             return Trained(_moved(params, _noise(params, self.name, round_no)), loss, {})
         if self.kind == "invent":
+            # A direction that is held looks trained; some of everybody's last step looks related.
             held, wobble = _noise(params, self.name, -1), _noise(params, self.name, round_no)
-            return Trained(_moved(params, held + 0.1 * wobble), loss, {})
+            step = params.trainable - moments.get("last", params.trainable)
+            part = 0.3 * np.linalg.norm(held) / max(float(np.linalg.norm(step)), 1e-12)
+            kept = {"last": params.trainable.copy()}
+            return Trained(_moved(params, held + 0.1 * wobble + part * step), loss, kept)
         if self.kind == "collude":
             # The same noise with opposite signs: both look new, and the mean model does not move by it.
             return Trained(_moved(params, self.sign * _noise(params, "pair", round_no)), loss, {})

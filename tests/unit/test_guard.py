@@ -114,9 +114,23 @@ def collude(site, k, update, error, score, sent, before):
     return (vector if site == "b" else -vector) * 5 / np.sqrt(N), 1.0, score
 
 
+def weakly_flip(site, k, update, error, score, sent, before):
+    """Turned, and so noisy that no cosine is far from nothing."""
+    rng = np.random.default_rng([k // 40, ord(site)])
+    length = np.linalg.norm(update)
+    return -update + 3 * length / np.sqrt(N) * rng.normal(size=N), error, score
+
+
+def hold(site, k, update, error, score, sent, before):
+    """One random direction, with a little noise."""
+    held, wobble = np.random.default_rng(ord(site)), np.random.default_rng([k, ord(site)])
+    length = np.linalg.norm(update) / np.sqrt(N)
+    return length * (held.normal(size=N) + 0.1 * wobble.normal(size=N)), error, score
+
+
 ATTACKS = [
-    *((attack, ("b",)) for attack in (zero, noise, flip, replay, echo, inflate)),
-    *((attack, ("b", "d")) for attack in (zero, noise, flip, replay, echo, inflate, collude)),
+    *((attack, ("b",)) for attack in (zero, noise, flip, weakly_flip, hold, replay, echo, inflate)),
+    *((attack, ("b", "d")) for attack in (zero, noise, flip, weakly_flip, replay, echo, inflate, collude)),
 ]
 
 
@@ -199,9 +213,11 @@ GOOD = Signs(length=1.0, agreement=0.3, turn=0.8, coherence=1.0, repetition=0.9,
     [
         ({"length": 0.0}, "zero update"),
         ({"length": 9e-4}, "zero update"),
-        ({"agreement": -0.26}, "its updates go against most others' or its own"),
-        ({"turn": -0.26}, "its updates go against most others' or its own"),
-        ({"suspected": True, "agreement": 0.1}, "its updates go against most others' or its own"),
+        ({"agreement": -0.26}, "its updates go against the others' or have nothing to do with them"),
+        ({"relation": -0.26}, "its updates go against the others' or have nothing to do with them"),
+        ({"relation": 0.02, "relates": True}, "its updates go against the others' or have nothing to do with them"),
+        ({"turn": -0.26}, "its updates go against the others' or have nothing to do with them"),
+        ({"suspected": True, "agreement": 0.1}, "its updates go against the others' or have nothing to do with them"),
         ({"coherence": 0.24}, "its updates are noise"),
         ({"repetition": 0.999995}, "it sent an old update again"),
         ({"one_case": True}, "its validation cases are all the same"),
@@ -218,6 +234,8 @@ def test_what_is_bad_gets_nothing(change, fault):
     [
         {"agreement": -0.2},
         {"agreement": None},
+        {"relation": 0.02},
+        {"relation": 0.07, "relates": True},
         {"coherence": None, "turn": None},
         {"coherence": 0.3},
         {"suspected": True, "agreement": 0.25},

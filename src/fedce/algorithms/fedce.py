@@ -142,7 +142,9 @@ class FedCE:
         sketches = sketches_with(state.sketches, updates, sketch(start))
         claims = {reply.site: Claim.of(reply, state.terms.get(reply.site, Terms())) for reply in replies}
         entered = {reply.site: state.rho.get(reply.site, 0.0) for reply in replies}
-        signs = look([reply.site for reply in replies], products, sketches, claims, entered, state.suspects)
+        signs = look(
+            [reply.site for reply in replies], products, sketches, claims, entered, state.suspects, state.round_no
+        )
         if any(not found.is_bad for found in signs.values()):
             c *= [not signs[reply.site].is_bad for reply in replies]
         terms = {}

@@ -24,6 +24,13 @@ STILL = 1e-3
 """A shorter update, in medians of the round's, does not move the model."""
 AGAINST = -0.25
 """Median cosine with the others' updates, and cosine with one's own last: below this an update undoes what was done."""
+EARLY = 5
+"""In so many first rounds all honest updates agree, more or less."""
+LEAST_AGREEMENT = 0.05
+"""If the others' median is less, they don't."""
+OPPOSED, UNRELATED, ROUNDS_TO_RELATE = -0.25, 0.03, 3
+"""A site's mean agreement over them, as a part of the others': below the first it is opposed to them; below the second,
+after so many rounds, it has nothing to do with them."""
 BACK = 0.2
 """Median cosine above which a site that went against the others is one of them again; or it turns back."""
 INCOHERENT = 0.25
@@ -56,12 +63,15 @@ class Claim:
     last_error: float | None = None
     was_uniform: bool = False
     """Whether resampled cases all gave one error in the round before, too."""
+    mean_agreement: float | None = None
+    """Of the rounds up to the last one."""
 
     @classmethod
     def of(cls, reply: Reply, last: Terms) -> "Claim":
         """What a reply says, beside what was recorded of the site's last one."""
-        was_uniform = bool(last.signs.get("uniform"))
-        return cls(reply.score, reply.error_without, reply.error_replicates, last.err, was_uniform)
+        signs = last.signs
+        was_uniform, agreement = bool(signs.get("uniform")), signs.get("mean_agreement")
+        return cls(reply.score, reply.error_without, reply.error_replicates, last.err, was_uniform, agreement)
 
     @property
     def excess(self) -> float | None:
@@ -89,6 +99,12 @@ class Signs:
     """Of its update, in medians of the round's."""
     agreement: float | None = None
     """Median cosine with the others' updates."""
+    mean_agreement: float | None = None
+    """Over all rounds so far, in the first rounds of a run."""
+    relation: float | None = None
+    """That, as a part of the others' median of the same."""
+    relates: bool = False
+    """Whether that is over enough rounds for it to be near nothing by chance no more."""
     novelty: float | None = None
     """Eq. 2 as the server measures it, where sites measure it themselves."""
     turn: float | None = None
@@ -118,6 +134,8 @@ class Signs:
     def is_adverse(self) -> bool:
         if self.agreement is not None and self.agreement < AGAINST:
             return True
+        if self.relation is not None and (self.relation < OPPOSED or (self.relates and self.relation < UNRELATED)):
+            return True
         turned = self.turn is not None and self.turn < AGAINST
         is_back = turned or (self.agreement is not None and self.agreement > BACK)
         return not is_back if self.suspected else turned
@@ -135,7 +153,7 @@ class Signs:
     def _bad(self) -> list[str]:
         found = {
             "zero update": self.length < STILL,
-            "its updates go against most others' or its own": self.is_adverse,
+            "its updates go against the others' or have nothing to do with them": self.is_adverse,
             "its updates are noise": self.coherence is not None and self.coherence < INCOHERENT,
             "it sent an old update again": self.repetition is not None and self.repetition > SAME,
             "its validation cases are all the same": self.one_case,
@@ -157,6 +175,7 @@ def look(
     claims: Mapping[str, Claim],
     weights: Mapping[str, float],
     suspects: Container[str] = (),
+    round_no: int = EARLY,
 ) -> dict[str, Signs]:
     """The signs of a round, from the updates' inner products and from sketches, this round's among them."""
     lengths = np.sqrt(np.diag(products))
@@ -166,15 +185,18 @@ def look(
     moved = [i for i, length in enumerate(relative) if length >= STILL]
     cosines = products / np.maximum(np.outer(lengths, lengths), np.finfo(float).tiny)
     own = {site: _coherence(kept[site]) for site in sites}
+    agreements = {site: _agreement(cosines, moved, i) for i, site in enumerate(sites)}
+    means = {site: _mean_so_far(claims[site].mean_agreement, agreements[site], round_no) for site in sites}
     signs: dict[str, Signs] = {}
     for i, site in enumerate(sites):
-        others = [float(cosines[i, j]) for j in moved if j != i]
         coherence = _relative(own[site], [value for other, value in own.items() if other != site])
         signs[site] = Signs(
             length=relative[i],
-            # Of an even number the higher of the middle two: their mean is one that an attacker could move.
-            agreement=float(median_high(others)) if i in moved and len(others) > 1 else None,
+            agreement=agreements[site],
             turn=_turn(kept[site]) if coherence is not None else None,
+            mean_agreement=means[site],
+            relation=_relation(means, site),
+            relates=round_no >= ROUNDS_TO_RELATE - 1,
             suspected=site in suspects,
             coherence=coherence,
             repetition=_repetition(kept[site], kept.get("")),
@@ -184,6 +206,26 @@ def look(
             weight=weights[site],
         )
     return _with_twins(sites, cosines, signs)
+
+
+def _agreement(cosines: NDArray[np.float64], moved: Sequence[int], i: int) -> float | None:
+    """Of an even number of others the higher of the middle two: their mean is one that an attacker could move."""
+    others = [float(cosines[i, j]) for j in moved if j != i]
+    return median_high(others) if i in moved and len(others) > 1 else None
+
+
+def _mean_so_far(before: float | None, now: float | None, round_no: int) -> float | None:
+    """Of a site that was there from the beginning, as long as that is not long ago."""
+    if now is None or round_no >= EARLY or (round_no and before is None):
+        return None
+    return ((before or 0.0) * round_no + now) / (round_no + 1)
+
+
+def _relation(means: Mapping[str, float | None], site: str) -> float | None:
+    own, others = means[site], [value for other, value in means.items() if other != site and value is not None]
+    if own is None or len(others) < 2 or (middle := median_high(others)) < LEAST_AGREEMENT:
+        return None
+    return own / middle
 
 
 def _with_twins(sites: Sequence[str], cosines: NDArray[np.float64], signs: Mapping[str, Signs]) -> dict[str, Signs]:

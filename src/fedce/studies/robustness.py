@@ -21,7 +21,7 @@ SINGLE: Mapping[Attack, str] = {
     "labels": "trains on inverted labels",
     "inflate": "claims an error of 1",
     "pretend": "halves every score that it reports",
-    "invent": "sends one random direction, with a little noise, for ever",
+    "invent": "sends one random direction for ever, with noise and some of everybody's last step",
 }
 PAIRED: Mapping[Attack, str] = {
     "collude": "two send opposite noise and claim an error of 1",
