@@ -346,3 +346,26 @@ def test_three_or_four_sites_have_no_twins():
     for absent in (("b", "c", "d"), ("b", "c")):
         guarded, plain = run(absent=absent), run(absent=absent, algorithm=FedCE(guard="off"))
         assert dict(guarded.shares) == dict(plain.shares)
+
+
+def test_the_known_bad_have_no_voice():
+    """Late in a run honest updates hardly agree; two who undo everything must not turn the median against them."""
+
+    def undo(site, k, update, error, score, sent, before):
+        back = before[k - 2] - before[k - 1] if k > 1 else -update
+        return 2 * back, error, score
+
+    state = run(undo, ("b", "d"), n_rounds=80)
+    assert {site: terms.trust for site, terms in state.terms.items()} == {
+        site: 0.0 if site in ("b", "d") else 1.0 for site in SITES
+    }
+    suspected = judged(Terms(), replace(GOOD, agreement=-0.5))
+    assert suspects_after((), {"b": suspected}) == ("b",)
+    vectors = {"a": [1, 0.2], "b": [-1, 0], "c": [1, -0.2], "d": [-1, 0.1], "e": [0.3, 1]}
+    updates = [Params(layout(2), np.array(v, np.float32)) for v in vectors.values()]
+    kept = sketches_with({}, {site: sketch(u.vector) for site, u in zip(vectors, updates, strict=True)}, [0.0] * 64)
+    claims = dict.fromkeys(vectors, Claim(0.5, None, ()))
+    products = gram(updates, Params(layout(2), np.zeros(2, np.float32)))
+    weights = dict.fromkeys(vectors, 0.2)
+    assert look(list(vectors), products, kept, claims, weights)["e"].agreement < 0.15
+    assert look(list(vectors), products, kept, claims, weights, suspects=("b", "d"))["e"].agreement > 0.4

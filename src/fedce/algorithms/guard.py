@@ -185,18 +185,12 @@ def look(
     moved = [i for i, length in enumerate(relative) if length >= STILL]
     cosines = products / np.maximum(np.outer(lengths, lengths), np.finfo(float).tiny)
     own = {site: _coherence(kept[site]) for site in sites}
-    agreements = {site: _agreement(cosines, moved, i) for i, site in enumerate(sites)}
-    means = {site: _mean_so_far(claims[site].mean_agreement, agreements[site], round_no) for site in sites}
     signs: dict[str, Signs] = {}
     for i, site in enumerate(sites):
         coherence = _relative(own[site], [value for other, value in own.items() if other != site])
         signs[site] = Signs(
             length=relative[i],
-            agreement=agreements[site],
             turn=_turn(kept[site]) if coherence is not None else None,
-            mean_agreement=means[site],
-            relation=_relation(means, site),
-            relates=round_no >= ROUNDS_TO_RELATE - 1,
             suspected=site in suspects,
             coherence=coherence,
             repetition=_repetition(kept[site], kept.get("")),
@@ -205,13 +199,26 @@ def look(
             excess=claims[site].excess,
             weight=weights[site],
         )
+    # Who is known to be bad has no voice in what the others agree on: the honest would in time be outvoted.
+    voices = [i for i in moved if not signs[sites[i]].is_bad]
+    agreements = {site: _agreement(cosines, voices, i) if i in moved else None for i, site in enumerate(sites)}
+    means = {site: _mean_so_far(claims[site].mean_agreement, agreements[site], round_no) for site in sites}
+    heard = {sites[i]: means[sites[i]] for i in voices}
+    for site in sites:
+        signs[site] = replace(
+            signs[site],
+            agreement=agreements[site],
+            mean_agreement=means[site],
+            relation=_relation(means[site], [value for other, value in heard.items() if other != site]),
+            relates=round_no >= ROUNDS_TO_RELATE - 1,
+        )
     return _with_twins(sites, cosines, signs)
 
 
-def _agreement(cosines: NDArray[np.float64], moved: Sequence[int], i: int) -> float | None:
+def _agreement(cosines: NDArray[np.float64], voices: Sequence[int], i: int) -> float | None:
     """Of an even number of others the higher of the middle two: their mean is one that an attacker could move."""
-    others = [float(cosines[i, j]) for j in moved if j != i]
-    return median_high(others) if i in moved and len(others) > 1 else None
+    others = [float(cosines[i, j]) for j in voices if j != i]
+    return median_high(others) if len(others) > 1 else None
 
 
 def _mean_so_far(before: float | None, now: float | None, round_no: int) -> float | None:
@@ -221,9 +228,9 @@ def _mean_so_far(before: float | None, now: float | None, round_no: int) -> floa
     return ((before or 0.0) * round_no + now) / (round_no + 1)
 
 
-def _relation(means: Mapping[str, float | None], site: str) -> float | None:
-    own, others = means[site], [value for other, value in means.items() if other != site and value is not None]
-    if own is None or len(others) < 2 or (middle := median_high(others)) < LEAST_AGREEMENT:
+def _relation(own: float | None, others: Sequence[float | None]) -> float | None:
+    known = [value for value in others if value is not None]
+    if own is None or len(known) < 2 or (middle := median_high(known)) < LEAST_AGREEMENT:
         return None
     return own / middle
 
