@@ -213,7 +213,7 @@ GOOD = Signs(length=1.0, agreement=0.3, turn=0.8, coherence=1.0, repetition=0.9,
     [
         ({"length": 0.0}, "zero update"),
         ({"length": 9e-4}, "zero update"),
-        ({"agreement": -0.26}, "its updates go against the others' or have nothing to do with them"),
+        ({"agreement": -0.51}, "its updates go against the others' or have nothing to do with them"),
         ({"relation": -0.26}, "its updates go against the others' or have nothing to do with them"),
         ({"relation": 0.02, "relates": True}, "its updates go against the others' or have nothing to do with them"),
         ({"turn": -0.26}, "its updates go against the others' or have nothing to do with them"),
@@ -232,7 +232,7 @@ def test_what_is_bad_gets_nothing(change, fault):
 @pytest.mark.parametrize(
     "change",
     [
-        {"agreement": -0.2},
+        {"agreement": -0.49},
         {"agreement": None},
         {"relation": 0.02},
         {"relation": 0.07, "relates": True},
@@ -277,7 +277,7 @@ def test_one_repeated_case_is_told_from_cases_that_all_fail_alike():
 
 
 def test_an_absent_suspect_stays_one():
-    bad = judged(Terms(1.0, 0.5), replace(GOOD, agreement=-0.5))
+    bad = judged(Terms(1.0, 0.5), replace(GOOD, agreement=-0.6))
     good = judged(Terms(1.0, 0.5), GOOD)
     assert suspects_after((), {"a": good, "b": bad}) == ("b",)
     assert suspects_after(("b",), {"a": good}) == ("b",)
@@ -359,7 +359,7 @@ def test_the_known_bad_have_no_voice():
     assert {site: terms.trust for site, terms in state.terms.items()} == {
         site: 0.0 if site in ("b", "d") else 1.0 for site in SITES
     }
-    suspected = judged(Terms(), replace(GOOD, agreement=-0.5))
+    suspected = judged(Terms(), replace(GOOD, agreement=-0.6))
     assert suspects_after((), {"b": suspected}) == ("b",)
     vectors = {"a": [1, 0.2], "b": [-1, 0], "c": [1, -0.2], "d": [-1, 0.1], "e": [0.3, 1]}
     updates = [Params(layout(2), np.array(v, np.float32)) for v in vectors.values()]

@@ -22,8 +22,11 @@ Sketches = Mapping[str, NDArray[np.float32]]
 
 STILL = 1e-3
 """A shorter update, in medians of the round's, does not move the model."""
-AGAINST = -0.25
-"""Median cosine with the others' updates, and cosine with one's own last: below this an update undoes what was done."""
+AGAINST = -0.5
+"""Median cosine with the others' updates; below this an update undoes theirs. Few and unlike honest sites come to half of
+that late in a run, so it is the first rounds and sudden turns that tell more."""
+TURNED = -0.25
+"""Cosine with one's own last update; below this a site has turned around."""
 EARLY = 5
 """In so many first rounds all honest updates agree, more or less."""
 LEAST_AGREEMENT = 0.05
@@ -136,7 +139,7 @@ class Signs:
             return True
         if self.relation is not None and (self.relation < OPPOSED or (self.relates and self.relation < UNRELATED)):
             return True
-        turned = self.turn is not None and self.turn < AGAINST
+        turned = self.turn is not None and self.turn < TURNED
         is_back = turned or (self.agreement is not None and self.agreement > BACK)
         return not is_back if self.suspected else turned
 
