@@ -70,7 +70,7 @@ def verify(
         for part in (_Signatures(run, entries, coordinator, keys or {}), _Replay(run, entries)):
             problems += part.problems
             facts += part.facts
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         problems.append(f"an entry has the wrong form ({type(error).__name__}: {error}); nothing after it was checked")
     return Verdict(tuple(problems), tuple(facts))
 

@@ -23,8 +23,8 @@ Sketches = Mapping[str, NDArray[np.float32]]
 STILL = 1e-3
 """A shorter update, in medians of the round's, does not move the model."""
 AGAINST = -0.5
-"""Median cosine with the others' updates; below this an update undoes theirs. Few and unlike honest sites come to half of
-that late in a run, so it is the first rounds and sudden turns that tell more."""
+"""Median cosine with the others' updates; below this an update undoes theirs. Few and unlike honest sites come to half
+of that late in a run, so it is the first rounds and sudden turns that tell more."""
 TURNED = -0.25
 """Cosine with one's own last update; below this a site has turned around."""
 EARLY = 5
