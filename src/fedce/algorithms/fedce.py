@@ -28,9 +28,9 @@ from fedce.algorithms.base import (
     train,
     without_site,
 )
-from fedce.algorithms.guard import Claim, Sketches, believed_novelty, judged, look, sketches_with, suspects_after
+from fedce.algorithms.guard import Sketches, believed_novelty, examined, judged, suspects_after
 from fedce.messages import Reply, Task
-from fedce.params import Params, cosine, gram, sketch
+from fedce.params import Params, cosine, gram
 
 FLOOR = 1e-6
 PROBATION = 3
@@ -137,14 +137,7 @@ class FedCE:
         if self.guard == "off":
             cos = [gamma_cos(products, c, i) for i in range(len(replies))]
             return {r.site: Terms(value, r.error_without) for r, value in zip(replies, cos, strict=True)}, {}
-        start = state.params.trainable
-        updates = {reply.site: sketch(reply.params.trainable - start) for reply in replies if reply.params}
-        sketches = sketches_with(state.sketches, updates, sketch(start))
-        claims = {reply.site: Claim.of(reply, state.terms.get(reply.site, Terms())) for reply in replies}
-        entered = {reply.site: state.rho.get(reply.site, 0.0) for reply in replies}
-        signs = look(
-            [reply.site for reply in replies], products, sketches, claims, entered, state.suspects, state.round_no
-        )
+        signs, sketches = examined(state, replies, products)
         if any(not found.is_bad for found in signs.values()):
             c *= [not signs[reply.site].is_bad for reply in replies]
         terms = {}

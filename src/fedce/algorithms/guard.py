@@ -13,9 +13,9 @@ from statistics import median, median_high
 import numpy as np
 from numpy.typing import NDArray
 
-from fedce.algorithms.base import Terms
+from fedce.algorithms.base import State, Terms
 from fedce.messages import Reply
-from fedce.params import SKETCH
+from fedce.params import SKETCH, sketch
 
 Sketches = Mapping[str, NDArray[np.float32]]
 """Of each site's last updates, newest last; under "" of the models that they started from."""
@@ -58,7 +58,7 @@ KEPT = 20
 
 @dataclass(frozen=True)
 class Claim:
-    """What a site says of its validation images."""
+    """What a site says of its validation images, and what was known of it before."""
 
     score: float | None
     error: float | None
@@ -106,8 +106,8 @@ class Signs:
     """Over all rounds so far, in the first rounds of a run."""
     relation: float | None = None
     """That, as a part of the others' median of the same."""
-    relates: bool = False
-    """Whether that is over enough rounds for it to be near nothing by chance no more."""
+    is_settled: bool = False
+    """Whether that is over enough rounds not to be near nothing by chance."""
     novelty: float | None = None
     """Eq. 2 as the server measures it, where sites measure it themselves."""
     turn: float | None = None
@@ -137,7 +137,7 @@ class Signs:
     def is_adverse(self) -> bool:
         if self.agreement is not None and self.agreement < AGAINST:
             return True
-        if self.relation is not None and (self.relation < OPPOSED or (self.relates and self.relation < UNRELATED)):
+        if self.relation is not None and (self.relation < OPPOSED or (self.is_settled and self.relation < UNRELATED)):
             return True
         turned = self.turn is not None and self.turn < TURNED
         is_back = turned or (self.agreement is not None and self.agreement > BACK)
@@ -169,6 +169,19 @@ class Signs:
         alike = [f"its updates are nearly those of {site}" for site, much in self.twins.items() if much >= 0.5]
         lie = ["it claims an error that its own score contradicts"] if self.contradicts_itself else []
         return [*self._bad, *alike, *lie]
+
+
+def examined(
+    state: State, replies: Sequence[Reply], products: NDArray[np.float64]
+) -> tuple[dict[str, Signs], dict[str, NDArray[np.float32]]]:
+    """The signs of a round, and the sketches to keep for the next; `products` are the updates' inner products."""
+    start = state.params.trainable
+    updates = {reply.site: sketch(reply.params.trainable - start) for reply in replies if reply.params}
+    sketches = sketches_with(state.sketches, updates, sketch(start))
+    claims = {reply.site: Claim.of(reply, state.terms.get(reply.site, Terms())) for reply in replies}
+    entered = {reply.site: state.rho.get(reply.site, 0.0) for reply in replies}
+    sites = [reply.site for reply in replies]
+    return look(sites, products, sketches, claims, entered, state.suspects, state.round_no), sketches
 
 
 def look(
@@ -213,7 +226,7 @@ def look(
             agreement=agreements[site],
             mean_agreement=means[site],
             relation=_relation(means[site], [value for other, value in heard.items() if other != site]),
-            relates=round_no >= ROUNDS_TO_RELATE - 1,
+            is_settled=round_no >= ROUNDS_TO_RELATE - 1,
         )
     return _with_twins(sites, cosines, signs)
 
