@@ -91,6 +91,6 @@ def choose_device(name: str) -> torch.device:
         if device.type not in ("cpu", "cuda", "mps"):
             raise RuntimeError("expected auto, cpu, cuda, cuda:1 or mps")
         torch.zeros(1, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
+    except (RuntimeError, AssertionError, NotImplementedError) as error:  # torch asserts that it was built with CUDA.
         raise ConfigError(f"engine.device {name!r} can't be used here: {_first_line(error)}") from None
     return device

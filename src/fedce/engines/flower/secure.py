@@ -19,7 +19,7 @@ from fedce.algorithms import FedCE
 from fedce.algorithms.base import Account, Terms
 from fedce.algorithms.fedce import gamma_cos_at_site
 from fedce.errors import ConfigError
-from fedce.params import Entry, Layout, Params, leave_out
+from fedce.params import Entry, Layout, Params, from_named, leave_out, to_named
 
 UNIT = 1_000_000
 """A weight of 1 as a number of examples, which is what SecAgg+ weighs by."""
@@ -47,7 +47,7 @@ class SecureFedCE(FedAvg):  # type: ignore[misc]
     @property
     def shares(self) -> dict[str, float]:
         """Contributions so far; they sum to 1."""
-        return self.algorithm.weights(self.accounts, dict.fromkeys(self.accounts, 1)) if self.accounts else {}
+        return self.algorithm.shares(self.accounts) if self.accounts else {}
 
     def configure_fit(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
@@ -128,11 +128,8 @@ def _unpacked(record: ArrayRecord, part: str) -> NDArrays:
 def _params(arrays: Sequence[np.ndarray[Any, Any]]) -> Params:
     """All arrays as trainable: which of them are statistics, a list of arrays does not say."""
     layout = Layout(tuple(Entry(str(i), tuple(a.shape), "trainable") for i, a in enumerate(arrays)))
-    return Params(layout, np.concatenate([np.asarray(a, np.float32).reshape(-1) for a in arrays]))
+    return from_named(layout, {str(i): np.asarray(a) for i, a in enumerate(arrays)})
 
 
 def _arrays(params: Params, like: NDArrays) -> NDArrays:
-    return [
-        params.vector[where].reshape(entry.shape).astype(array.dtype)
-        for (entry, where), array in zip(params.layout.slices(), like, strict=True)
-    ]
+    return [value.astype(array.dtype) for value, array in zip(to_named(params).values(), like, strict=True)]

@@ -61,7 +61,7 @@ class FedCEAggregator(ModelAggregator):  # type: ignore[misc]
     @property
     def shares(self) -> dict[str, float]:
         """Contributions so far, of everybody who ever took part; they sum to 1."""
-        return self._algorithm.weights(self.accounts, dict.fromkeys(self.accounts, 1)) if self.accounts else {}
+        return self._algorithm.shares(self.accounts) if self.accounts else {}
 
     def reset_stats(self) -> None:
         self._results = {}
