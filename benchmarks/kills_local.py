@@ -46,6 +46,8 @@ class Tally:
 
 def torture(kills: int, seed: int, folder: Path, rounds: int = 6) -> Tally:
     """Kill so many times; an AssertionError says what was lost."""
+    from benchmarks.bits import same
+
     torch.set_num_threads(1)
     rng = random.Random(seed)
     config = parse({"rounds": rounds, "data": {"scale": "tiny"}})
@@ -61,7 +63,7 @@ def torture(kills: int, seed: int, folder: Path, rounds: int = 6) -> Tally:
         out = folder / f"run-{tally.runs}"
         while not RunFolder(out).results_file.exists():
             _live_and_die(out, config, sites, rng, duration, tally)
-        assert _same(whole, out), f"{out} differs from the run that nobody killed"
+        assert same(whole, out), f"{out} differs from the run that nobody killed"
         verdict = verify(RunFolder(out))
         assert verdict.sound, verdict.problems
         tally.runs += 1
@@ -131,22 +133,13 @@ def _kill(process: int) -> None:
         os.kill(process, signal.SIGKILL)
 
 
-def _same(one: Path, other: Path) -> bool:
-    ours, theirs = RunFolder(one), RunFolder(other)
-    keys = ("contributions", "dice", "dice_without", "model_sha256")
-    return (
-        all(ours.results[key] == theirs.results[key] for key in keys)
-        and ours.model_file.read_bytes() == theirs.model_file.read_bytes()
-        and [entry["sites"].keys() for entry in ours.rounds()] == [entry["sites"].keys() for entry in theirs.rounds()]
-    )
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=6)
     options = parser.parse_args()
+    sys.path.insert(0, str(Path(__file__).parents[1]))
     began = monotonic()
     with tempfile.TemporaryDirectory() as folder:
         tally = torture(options.kills, options.seed, Path(folder), options.rounds)
@@ -157,4 +150,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

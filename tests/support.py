@@ -112,27 +112,7 @@ def write_site(root: Path, site: str, n: int = 8, size=(32, 32), mode="RGB", val
     return root / site
 
 
-def rounds_of(folder: Path) -> list[dict]:
-    """A ledger's rounds without what no two runs share."""
-    rounds = RunFolder(folder).rounds()
-    for entry in rounds:
-        for key in ("time", "seconds", "previous", "signature"):
-            entry.pop(key)
-        for facts in entry["sites"].values():
-            facts.pop("seconds")
-            facts.pop("signed", None)
-    return rounds
-
-
 HOSPITALS = ("east", "north", "south")
-
-
-def same(one: Path, other: Path) -> bool:
-    """Whether two runs gave the same bits."""
-    ours, theirs = RunFolder(one).results, RunFolder(other).results
-    keys = ("contributions", "dice", "dice_without", "model_sha256")
-    weights = [(folder / "model.safetensors").read_bytes() for folder in (one, other)]
-    return rounds_of(one) == rounds_of(other) and all(ours[k] == theirs[k] for k in keys) and weights[0] == weights[1]
 
 
 def events_of(folder: Path) -> list[str]:

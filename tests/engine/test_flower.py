@@ -13,6 +13,7 @@ import pytest
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedce[flower]'")
 
+from benchmarks.bits import same
 from benchmarks.kills import Coordinator, check_credit
 from benchmarks.relay import Relay
 
@@ -22,7 +23,7 @@ from fedce.engines.launching import Programs
 from fedce.errors import EngineError
 from fedce.record import RunFolder
 from sockets import Watcher, connections_of
-from support import HOSPITALS, events_of, same
+from support import HOSPITALS, events_of
 from tls import write_certificates, write_node_key
 
 SMALL = {"model.channels": [4, 8], "rounds": 3}

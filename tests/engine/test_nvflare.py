@@ -15,6 +15,7 @@ import pytest
 
 pytest.importorskip("nvflare", reason="NVFlare is not installed: pip install 'fedce[nvflare]'")
 
+from benchmarks.bits import same
 from benchmarks.nvflare_consortium import Consortium, wait_for
 from nvflare.collab.api.exceptions import RunAborted
 
@@ -26,7 +27,7 @@ from fedce.experiment import Observer
 from fedce.record import RunFolder
 from fedce.wire import Parcel
 from sockets import Watcher
-from support import HOSPITALS, same
+from support import HOSPITALS
 
 ROOT = Path(__file__).parents[2]
 SMALL = {

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmarks.bits import rounds_of
 
 import fedce as package
 from fedce import experiment
@@ -20,7 +21,7 @@ from fedce.messages import Task
 from fedce.record import RunFolder
 from fedce.resident import Resident, at_hospital
 from fedce.wire import Parcel, Signed
-from support import Post, events_of, params, rounds_of
+from support import Post, events_of, params
 
 TINY = {"data.source": "fundus6", "data.scale": "tiny", "model.channels": [4, 8], "engine.name": "flower", "rounds": 3}
 
