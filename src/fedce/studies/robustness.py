@@ -18,6 +18,7 @@ SINGLE: Mapping[Attack, str] = {
     "scale": "sends ten times its update",
     "replay": "trains once and sends that update for ever",
     "echo": "sends back the global model of the round before",
+    "repeat": "trains on one image, repeated",
     "labels": "trains on inverted labels",
     "inflate": "claims an error of 1",
     "pretend": "halves every score that it reports",
@@ -39,14 +40,15 @@ MOST_GAIN, LEAST_KEPT, MOST_LOSS = 0.10, 0.90, 0.01
 class Method:
     title: str
     table: AlgorithmConfig
-    max_length: float = inf
+    has_border: bool = False
+    """Whether updates far longer than the median are rejected."""
 
 
 def methods() -> dict[str, Method]:
     found = {
-        "nvflare": Method("NVFlare 2.9's FedCE", AlgorithmConfig(name=NVFLARE)),
+        "nvflare": Method("NVFlare 2.9's FedCE (sum)", AlgorithmConfig(name=NVFLARE)),
         "letter": Method("FedCE to the letter", AlgorithmConfig(name="fedce", guard="off")),
-        "guarded": Method("FedCE, guarded", AlgorithmConfig(name="fedce"), 5.0),
+        "guarded": Method("FedCE, guarded", AlgorithmConfig(name="fedce"), has_border=True),
     }
     return {key: method for key, method in found.items() if key != "nvflare" or find_spec("nvflare")}
 
@@ -59,14 +61,9 @@ class Case:
     attackers: tuple[str, ...]
 
     @property
-    def is_twins(self) -> bool:
-        """Whether the attackers are one site that appears several times: it is paid once if they are honest."""
-        return self.kind in TWINS
-
-    @property
     def absent(self) -> tuple[str, ...]:
-        """Who is missing in the run to compare with."""
-        return self.attackers[1:] if self.is_twins else ()
+        """Who is missing in the run to compare with: one site that appears several times is honestly there once."""
+        return self.attackers[1:] if self.kind in TWINS else ()
 
 
 def cases(names: Sequence[str]) -> list[Case]:
@@ -83,7 +80,7 @@ def _config(context: Context, method: Method, seed: int, case: Case | None, leav
         update={
             "algorithm": method.table,
             "seed": seed,
-            "max_length": method.max_length,
+            "max_length": context.config.max_length if method.has_border else inf,
             "freerider": FreeRiderConfig(plant=plant),
             "leave_out": tuple(leave_out),
         }
