@@ -192,8 +192,8 @@ class EngineConfig(_Table):
     min_sites: Annotated[int, Field(ge=2)] = 2
     """A round with fewer usable replies stops the run."""
     checkpoint_seconds: Annotated[float, Field(ge=0)] = 20.0
-    """A killed run loses at most this much work, or one round if that takes longer; 0, as other engines than local do,
-    saves after every round."""
+    """A killed run loses at most this much work, or one round if that takes longer; 0 saves after every round, as other
+    engines than local do, and all where sites_per_round is set."""
     members: dict[Annotated[str, Field(pattern=SITE_NAME)], str] = {}
     """Who may take part: name to public key ("" takes the first key that comes); empty: whoever comes. This and what
     follows is for engines whose sites are elsewhere."""
@@ -225,6 +225,8 @@ class Config(_Table):
     """unset: 3, 150 or 200 for the scales tiny, demo and paper, and 100 for a folder."""
     leave_out: tuple[str, ...] = ()
     """Sites that are evaluated but do not train; leave-one-out and Shapley values use it."""
+    sites_per_round: Annotated[int, Field(ge=2)] | None = None
+    """So many sites take part in a round, all equally often; unset: all in every round."""
     reconstruction: bool = False
     """Also value the sites by Shapley values of every round's models; 2^N validation passes a round up to ten sites."""
     max_length: Annotated[float, Field(gt=1)] = 5.0

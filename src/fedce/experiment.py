@@ -103,6 +103,8 @@ class Plan:
         self.algorithm: Algorithm = algorithms.made_for(config)
         if config.engine.min_sites > len(members):
             raise ConfigError(f"engine.min_sites is {config.engine.min_sites}, but there are only {len(members)} sites")
+        if config.sites_per_round is not None:
+            _check_draw(config, self.algorithm)
         for site in (*config.leave_out, *config.freerider.plant):
             if site not in members:
                 known = f"{nearest(site, members)}; there are: {', '.join(members)}"
@@ -139,6 +141,19 @@ class Plan:
     def initial_state(self) -> State:
         members = sorted(self.members.keys() - set(self.config.leave_out))
         return State(sites=tuple(members), params=self.learner.params)
+
+
+def _check_draw(config: Config, algorithm: Algorithm) -> None:
+    assert config.sites_per_round is not None
+    if getattr(algorithm, "estimate", "server") == "site":
+        raise ConfigError(
+            "sites_per_round: with estimate='site' a site measures its own novelty by the model of the next round, "
+            "which it does not get if it is not drawn; use estimate='server'"
+        )
+    if config.sites_per_round < config.engine.min_sites:
+        raise ConfigError(
+            f"sites_per_round is {config.sites_per_round}, and engine.min_sites {config.engine.min_sites}"
+        )
 
 
 class Participants(Plan):
@@ -456,7 +471,9 @@ def _finish(
     config = plan.config
     recorded = {entry["round"]: entry for entry in run_folder.rounds()}
     remote, tell_all = config.engine.name != "local", config.engine.tell == "all"
-    checkpoints = _Checkpoints(0.0 if remote else config.engine.checkpoint_seconds, config.n_rounds)
+    # A site that is not drawn when the others save would lose what it learned since.
+    every_round = remote or config.sites_per_round is not None
+    checkpoints = _Checkpoints(0.0 if every_round else config.engine.checkpoint_seconds, config.n_rounds)
     min_sites = min(config.engine.min_sites, len(state.sites))
     n_rounds = config.n_rounds if state.sites else 0
     observer.start(config, plan.members, state.round_no)
@@ -471,6 +488,7 @@ def _finish(
         config.leave_out,
         tell_all,
         config.max_length,
+        federation.Draw(config.sites_per_round, config.seed) if config.sites_per_round else None,
     ):
         entry = _ledger_entry(done)
         # The state first: a round that was saved and not yet written down is written down on resume.
@@ -529,6 +547,7 @@ def _ledger_entry(done: Round) -> dict[str, Any]:
         "seconds": round(done.seconds, 3),
         "mean_score": done.mean_score,
         "n_models": done.n_models,
+        **({"asked": list(done.asked)} if done.state.draws else {}),
         **({"sketch": done.sketches[""]} if done.sketches else {}),
         "sites": sites,
         "rejected": dict(done.rejected),
@@ -677,7 +696,10 @@ def _intervals_over_rounds(plan: Plan, rounds: Sequence[Mapping[str, Any]]) -> l
 def _order_settled_from(rounds: Sequence[Mapping[str, Any]]) -> int | None:
     """The round (from 1) after which the order of the contributions never changed any more; None without rounds."""
     sites = sorted({site for entry in rounds for site in entry["sites"]})
-    shares = [[entry["sites"].get(site, {}).get("share", 0.0) for site in sites] for entry in rounds]
+    last, shares = dict.fromkeys(sites, 0.0), []
+    for entry in rounds:  # Who did not take part has the share that was last recorded.
+        last |= {site: facts["share"] for site, facts in entry["sites"].items()}
+        shares.append([last[site] for site in sites])
     return rank_stability(shares).settled_from + 1 if rounds and len(sites) > 1 else None
 
 

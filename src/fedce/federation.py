@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from hashlib import sha256
 from math import isfinite, sqrt
 from pathlib import Path
 from statistics import median
@@ -36,6 +37,8 @@ class Round:
     round_no: int
     state: State
     """After the round."""
+    asked: tuple[str, ...]
+    """Who was to take part."""
     replies: Mapping[str, Reply]
     """Without the models."""
     rejected: Mapping[str, str]
@@ -218,6 +221,29 @@ def flags_of(reply: Reply, task: Task) -> tuple[str, ...]:
     return ()
 
 
+@dataclass(frozen=True)
+class Draw:
+    """Who takes part in a round where not all do: those who were drawn least often, among equals by lot.
+
+    So all are measured equally often, and anybody who knows the seed can draw again.
+    """
+
+    n_sites: int
+    seed: int
+
+    def sites(self, draws: Mapping[str, int], round_no: int) -> tuple[str, ...]:
+        def place(site: str) -> tuple[int, str]:
+            return draws[site], sha256(f"{self.seed}/{round_no}/{site}".encode()).hexdigest()
+
+        return tuple(sorted(sorted(draws, key=place)[: self.n_sites]))
+
+
+def draws_of(everybody: Iterable[str], draws: Mapping[str, int]) -> dict[str, int]:
+    """How often each was drawn; a newcomer counts as one who was drawn least, or it would be in every round."""
+    least = min(draws.values(), default=0)
+    return {site: draws.get(site, least) for site in everybody}
+
+
 def rounds(
     algorithm: Algorithm,
     state: State,
@@ -229,20 +255,28 @@ def rounds(
     leave_out: Sequence[str] = (),
     tell_all: bool = False,
     max_length: float = 5.0,
+    draw: Draw | None = None,
 ) -> Iterator[Round]:
     """Run the rounds that are left; `persist` says before which rounds' end the sites save their memory."""
     while state.round_no < n_rounds:
         start = perf_counter()
-        state = replace(state, sites=tuple(site for site in engine.sites(state.sites) if site not in leave_out))
+        everybody = tuple(site for site in engine.sites(state.sites) if site not in leave_out)
+        draws = draws_of(everybody, state.draws)
+        asked = draw.sites(draws, state.round_no) if draw else everybody
         checked = _CheckedAsk(
             engine, min_sites, algorithm.exchanges, persist(state.round_no), detect, state.shares, tell_all, max_length
         )
         before = {"": sketch(state.params.trainable)} if detect else {}
-        round_no, state = state.round_no, algorithm.round(state, checked.ask)
+        after = algorithm.round(replace(state, sites=asked), checked.ask)
+        expelled = set(asked) - set(after.sites)
+        round_no, state = state.round_no, replace(after, sites=tuple(s for s in everybody if s not in expelled))
+        if draw:
+            state = replace(state, draws={**draws, **{site: draws[site] + 1 for site in asked}})
         similarity = similarity_to_others(checked.updates, state.rho)
         yield Round(
             round_no=round_no,
             state=state,
+            asked=asked,
             replies=checked.replies,
             rejected=checked.rejected,
             flags=checked.flags,
@@ -299,6 +333,7 @@ def save_state(path: Path, state: State, entry: Mapping[str, Any] | None = None)
         "is_mean": state.is_mean,
         "values": state.values,
         "suspects": state.suspects,
+        "draws": state.draws,
         "notes": state.notes,
         "layout": state.params.layout.digest,
     }
@@ -341,6 +376,7 @@ def load_saved(path: Path, layout: Layout) -> tuple[State, dict[str, Any] | None
         values=about["values"],
         sketches=under("sketch/"),
         suspects=tuple(about["suspects"]),
+        draws=about.get("draws", {}),
         notes=tuple(about["notes"]),
     )
     return state, about.get("entry")

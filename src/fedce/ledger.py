@@ -11,6 +11,7 @@ from fedce.algorithms import FedAvg, FedCE, Uniform
 from fedce.algorithms.base import Account, Terms, normalise
 from fedce.algorithms.guard import Claim, Signs, judged, suspects_after
 from fedce.errors import ReplyError
+from fedce.federation import Draw
 from fedce.identity import is_signed
 from fedce.record import NO_LINE, RunFolder, signed_text
 from fedce.wire import ReplyForm
@@ -67,6 +68,7 @@ def verify(
     problems += _chain(lines, hashes, entries)
     try:
         problems += _order(entries)
+        problems += _draws(run, entries)
         for part in (_Signatures(run, entries, coordinator, keys or {}), _Replay(run, entries)):
             problems += part.problems
             facts += part.facts
@@ -108,6 +110,26 @@ def _order(entries: Numbered) -> Iterator[str]:
         # A run that was killed between its end and its results is resumed to write those, and does nothing else.
         if ended is not None and number > ended and entry["kind"] in ("round", "end", "start"):
             yield f"line {number} is {entry['kind']!r}, and follows the end in line {ended}"
+
+
+def _draws(run: RunFolder, entries: Numbered) -> Iterator[str]:
+    """Where not all take part in every round: nobody was passed over. Can't be said once somebody joined late."""
+    config = run.config
+    if config.sites_per_round is None:
+        return
+    lot = Draw(config.sites_per_round, config.seed)
+    draws = dict.fromkeys((site for site in entries[0][1]["sites"] if site not in config.leave_out), 0)
+    for number, entry in entries:
+        if entry["kind"] == "join" and entry["site"] not in draws:
+            return
+        if entry["kind"] != "round":
+            continue
+        asked, expected = set(entry["asked"]), set(lot.sites(draws, entry["round"]))
+        if asked != expected:
+            passed_over, instead = sorted(expected - asked), sorted(asked - expected)
+            yield f"line {number}: {', '.join(passed_over)} was passed over for {', '.join(instead) or 'nobody'}"
+            return
+        draws |= {site: draws[site] + 1 for site in asked}
 
 
 class _Signatures:

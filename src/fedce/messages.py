@@ -39,7 +39,8 @@ class Task:
     params: Params
     """The global model w."""
     rho: float | None = None
-    """The site's own weight in `params`; None if its last model did not enter it."""
+    """The site's own weight in `params`, 0 if it did not take part in the last round; None if `params` is no mean of
+    the sites' models."""
     action: Literal["train", "score", "evaluate"] = "train"
     models: tuple[Params, ...] = ()
     """Models to be scored on the validation split (action "score"), the same for all sites."""

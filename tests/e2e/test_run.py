@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from hashlib import sha256
 from pathlib import Path
 
@@ -17,7 +18,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedce import experiment, files
+from fedce import experiment, files, load_sites
 from fedce.files import read_tensors
 from fedce.record import NO_LINE, RunFolder
 from support import write_site
@@ -500,3 +501,34 @@ def test_a_read_only_folder_is_one_line(tmp_path: Path, undisturbed: Path, fedce
     assert refused.exit_code == 2, refused.output
     assert "Read-only file system" in refused.stderr.strip().splitlines()[-1]
     assert "Traceback" not in refused.stderr
+
+
+def test_a_run_that_draws_its_sites_is_the_same_on_any_workers_and_resumes_to_the_same_bits(tmp_path: Path, fedce):
+    sites = load_sites("fundus6", scale="tiny")
+    settings = {"sites_per_round": 3}
+    about = {"rounds": 8, "settings": settings}
+    whole = experiment.run(sites, out=tmp_path / "one", workers=1, **about)
+    experiment.run(sites, out=tmp_path / "two", workers=2, **about)
+    same_result(tmp_path / "one", tmp_path / "two")
+
+    def stop(done):
+        if done.round_no == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        experiment.run(sites, out=tmp_path / "cut", workers=1, observer=experiment.Observer(round=stop), **about)
+    assert fedce("run", "--resume", tmp_path / "cut").exit_code == 0
+    same_result(tmp_path / "one", tmp_path / "cut")
+    asked = [entry["asked"] for entry in RunFolder(whole.folder).rounds()]
+    assert all(len(names) == 3 for names in asked)
+    assert Counter(name for names in asked for name in names) == dict.fromkeys(whole.contributions, 4)
+    assert "sound" in fedce("ledger", "verify", whole.folder).output
+    assert all(share > 0 for share in whole.contributions.values())
+
+
+def test_drawing_sites_who_measure_themselves_is_refused(tmp_path: Path, fedce):
+    changes = ["--set", "sites_per_round=3", "--set", "algorithm.estimate=site"]
+    result = fedce("run", "--scale", "tiny", *changes, "--out", tmp_path / "run")
+    assert result.exit_code == 2
+    assert "estimate='server'" in result.output
+    assert not (tmp_path / "run").exists()

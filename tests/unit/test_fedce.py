@@ -153,7 +153,22 @@ def test_an_absent_site_keeps_its_credit_and_weights_sum_to_one():  # D10
     federation.absent = set()
     federation.run(1)
     returned = next(reply for reply in federation.replies if reply.site == "c")
-    assert returned.error_without is None  # Its last model is not in w.
+    assert returned.error_without == 0.5  # Its last model is not in w: w is the others' model.
+
+
+def test_who_took_no_part_is_measured_on_the_model_as_it_is():  # D10
+    seen = []
+    sites = [*three_sites(), FakeSite("d", [1, 1], 10, lambda w: seen.append(w) or 0.6)]
+    federation = FakeFederation(FedCE(guard="off"), sites)
+    federation.absent = {"d"}
+    federation.run(1)
+    federation.absent = set()
+    model = federation.state.params
+    federation.run(1)
+    newcomer = next(reply for reply in federation.replies if reply.site == "d")
+    assert newcomer.error_without == pytest.approx(0.4)
+    assert all(scored is model for scored in seen)
+    assert federation.state.accounts["d"].rounds == 1
 
 
 def test_absence_of_one_does_not_pay_the_others():  # D10

@@ -5,11 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fedce.algorithms import FedAvg, FedCE
 from fedce.algorithms.base import Account, State, Terms
 from fedce.errors import ReplyError, RunError
-from fedce.federation import load_state, problem_of, rounds, save_state, too_long_of
+from fedce.federation import Draw, draws_of, load_state, problem_of, rounds, save_state, too_long_of
 from fedce.messages import Reply, Task
 from support import FakeFederation, FakeSite, params
 
@@ -188,3 +190,43 @@ def test_a_scaled_update_is_rejected_and_the_round_goes_on():
     done = next(rounds(FedAvg(), engine.federation.state, engine, 1))
     assert done.rejected == {"d": "its update is more than 5 times as long as the median"}
     assert done.state.rho.keys() == {"a", "b", "c"}
+
+
+def played(draw, everybody_by_round):
+    """Who is drawn in each round."""
+    draws, found = {}, []
+    for round_no, everybody in enumerate(everybody_by_round):
+        draws = draws_of(everybody, draws)
+        found.append(draw.sites(draws, round_no))
+        draws = {**draws, **{site: draws[site] + 1 for site in found[-1]}}
+    return found, draws
+
+
+@given(st.integers(2, 40), st.integers(2, 50), st.integers(1, 30), st.integers(0, 2**32 - 1))
+def test_all_are_drawn_equally_often(n_sites, n_drawn, n_rounds, seed):
+    names = [f"site{i}" for i in range(n_sites)]
+    found, draws = played(Draw(n_drawn, seed), [names] * n_rounds)
+    assert all(len(sites) == len(set(sites)) == min(n_drawn, n_sites) for sites in found)
+    assert max(draws.values()) - min(draws.values()) <= 1
+    assert found == played(Draw(n_drawn, seed), [names] * n_rounds)[0]
+
+
+def test_another_seed_draws_others():
+    names = [f"site{i}" for i in range(20)]
+    assert played(Draw(5, 0), [names])[0] != played(Draw(5, 1), [names])[0]
+
+
+def test_a_newcomer_is_not_drawn_in_every_round_to_catch_up():
+    names = [f"site{i}" for i in range(10)]
+    found, _ = played(Draw(5, 0), [*[names] * 8, *[[*names, "late"]] * 4])
+    assert sum("late" in sites for sites in found) in (1, 2)
+
+
+def test_who_is_not_drawn_is_not_asked_and_keeps_its_place():
+    engine = ScriptedEngine(FedCE(guard="off"), sites(), lambda reply: reply)
+    found = list(rounds(FedCE(guard="off"), engine.federation.state, engine, 6, draw=Draw(2, 0)))
+    assert all(set(done.replies) == set(done.asked) and len(done.asked) == 2 for done in found)
+    assert found[-1].state.sites == ("a", "b", "c")
+    assert found[-1].state.draws == {"a": 4, "b": 4, "c": 4}
+    assert {site: account.rounds for site, account in found[-1].state.accounts.items()} == {"a": 4, "b": 4, "c": 4}
+    assert sum(found[-1].shares.values()) == pytest.approx(1)

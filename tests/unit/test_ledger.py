@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fedce import experiment, load_sites
 from fedce.config import load
 from fedce.experiment import coordinate, resolve, versions
 from fedce.identity import Identity
@@ -276,3 +277,16 @@ def test_by_the_command_line(run: RunFolder, fedce):
     assert "WRONG: line 3 does not follow from line 2" in bad.stdout
     assert not json.loads(fedce("ledger", "verify", run.path, "--json").stdout)["sound"]
     assert fedce("ledger", "verify", run.path.parent / "nothing").exit_code == 2
+
+
+def test_a_coordinator_who_passes_over_a_site_is_found(tmp_path: Path):
+    settings = {"sites_per_round": 3, "model": {"channels": [4, 8]}}
+    experiment.run(load_sites("fundus6", scale="tiny"), out=tmp_path / "run", rounds=3, settings=settings)
+    run = RunFolder(tmp_path / "run")
+    assert verify(run).sound
+
+    def change(entries):
+        asked = next(entry for entry in entries if entry["kind"] == "round" and entry["round"] == 1)["asked"]
+        asked[0] = next(f"site{i}" for i in range(1, 7) if f"site{i}" not in asked)
+
+    assert any("was passed over for" in problem for problem in forged(run, change))

@@ -75,7 +75,7 @@ class State:
     """The server between two rounds."""
 
     sites: tuple[str, ...]
-    """Everybody who is asked in the next round."""
+    """Everybody who may be asked in the next round; within a round, those who are."""
     params: Params
     round_no: int = 0
     """The next round's number."""
@@ -98,6 +98,8 @@ class State:
     """Of each site's last updates, where the method watches them."""
     suspects: tuple[str, ...] = ()
     """Sites that went against the others, and have not come back."""
+    draws: Mapping[str, int] = field(default_factory=dict)
+    """How often each site was drawn, where not all take part in every round."""
     notes: tuple[str, ...] = ()
     """What the method has to say about the last round; kept in the ledger."""
 
@@ -105,7 +107,7 @@ class State:
         return [self.task_for(site) for site in self.sites]
 
     def task_for(self, site: str) -> Task:
-        rho = self.rho.get(site) if self.is_mean else None
+        rho = self.rho.get(site, 0.0) if self.rho and self.is_mean else None
         return Task(site, self.round_no, self.models_by_site.get(site, self.params), rho=rho)
 
 
@@ -210,11 +212,13 @@ def train_and_tell_loss(site: Site, task: Task, memory: Memory | None) -> tuple[
 
 
 def without_site(task: Task, memory: Memory | None) -> Params | None:
-    """The received model without this site's part in it, or None if the site has no part in it.
+    """The received model without this site's part in it, or None if that can't be told.
 
     Uses the model that the site sent in the previous round: only then is the result exactly the weighted mean
-    of the others' models (D3).
+    of the others' models (D3). Where it sent none that entered, the received model is the others' as it is (D10).
     """
+    if task.rho == 0:
+        return task.params
     if memory is None or memory.round_no != task.round_no - 1 or task.rho is None or task.rho > 1 - 1e-6:
         return None
     return leave_out(task.params, task.rho, memory.params)

@@ -105,10 +105,10 @@ class FedCE:
     def local(self, site: Site, task: Task, memory: Memory | None) -> tuple[Reply, Memory]:
         err = cos = None
         err_replicates: tuple[float, ...] = ()
-        if (w_without_i := without_site(task, memory)) and memory and task.rho is not None:
+        if (w_without_i := without_site(task, memory)) and task.rho is not None:
             err = gamma_err(site, w_without_i)
             err_replicates = tuple(1.0 - score for score in site.score_replicates(w_without_i))
-            if memory.received:
+            if memory and memory.received and memory.round_no == task.round_no - 1:
                 cos = gamma_cos_at_site(memory.received, memory.params, task.params, task.rho)
         reply, memory = train(site, task, memory)
         received = task.params if self.estimate == "site" else None

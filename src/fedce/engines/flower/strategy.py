@@ -62,12 +62,19 @@ class FedCE(FedAvg):  # type: ignore[misc]
             self.state = replace(self.state, params=params, rho={})
         messages = []
         for message in super().configure_train(server_round, arrays, config, grid):
-            told = self.state.rho.get(self.site_by_node.get(message.metadata.dst_node_id, ""))
+            told = self._weight_of(message.metadata.dst_node_id)
             own = ConfigRecord({"round": server_round, **({} if told is None else {"weight": told})})
             # All nodes share one record; each gets its own weight in one of its own.
             message.content = RecordDict({**message.content, RECORD: own})
             messages.append(message)
         return messages
+
+    def _weight_of(self, node: int) -> float | None:
+        """A site's part in the model; a node that has not said its name may be one that was restarted."""
+        assert self.state is not None
+        if not self.state.rho or node not in self.site_by_node:
+            return None
+        return self.state.rho.get(self.site_by_node[node], 0.0)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -125,10 +132,12 @@ class Contribution:
         (self._received,) = message.content.array_records.values()
 
     def model_without_me(self) -> ArrayRecord | None:
-        """What the others' model is; None where this site's last model is not in it, as in the first round."""
+        """What the others' model is; None in the first round, and where this site's part in it is not known."""
         told, kept = self.message.content.get(RECORD), self.context.state.get(RECORD)
         about = self.context.state.get(f"{RECORD}.round")
         weight = told.get("weight") if isinstance(told, ConfigRecord) else None
+        if weight == 0:
+            return self._received
         if not isinstance(weight, float) or not isinstance(kept, ArrayRecord) or not isinstance(about, ConfigRecord):
             return None
         if weight >= 1 or about.get("round") != self._round - 1:
