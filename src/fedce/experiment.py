@@ -25,6 +25,7 @@ from fedce.data import Sites, load_sites
 from fedce.data.splits import NAMES
 from fedce.engines.local import LocalEngine
 from fedce.engines.remote import Courier, Event, Known, RemoteEngine, Rules
+from fedce.engines.shared import Shelf
 from fedce.errors import ConfigError, ReplyError, RunError, nearest
 from fedce.fairness import fairness
 from fedce.federation import Round
@@ -365,12 +366,12 @@ def coordinate(
     resolved = resolve(config)
     if not run_folder.config_file.exists():
         run_folder = RunFolder.create(out, resolved)
-    with run_folder.lock():
+    with run_folder.lock(), Shelf(out) as shelf:
         run_folder.mend_ledger()
         if not run_folder.lines():  # Nothing has begun, so the experiment may still be another one.
             run_folder.write_config(resolved)
         record = _RemoteRecord(run_folder, _signing(run_folder, observer))
-        engine = RemoteEngine(courier, record.rules(resolved), record.note, record.known, observer.notice)
+        engine = RemoteEngine(courier, record.rules(resolved), record.note, record.known, observer.notice, shelf)
         plan = record.plan = Plan(resolved, engine.gather())
         engine.bind(plan.layout, plan.n_channels)
         state = record.start(command)

@@ -12,8 +12,8 @@ import pytest
 from fedce.algorithms import FedCE
 from fedce.algorithms.base import Memory
 from fedce.engines.local import LocalEngine
-from fedce.engines.shared import Block
-from fedce.errors import DataError, EngineError
+from fedce.engines.shared import Block, Shelf
+from fedce.errors import DataError, EngineError, RunError
 from fedce.messages import Task
 from fedce.site import MemoryFiles, perform
 from support import FakeSite, layout, params
@@ -169,3 +169,21 @@ def test_a_block_gives_back_what_was_put(inherited):
         block.put({"big": np.zeros(100_000)}, {})
     block.close()
     assert block.path is None or not block.path.exists()
+
+
+def test_a_shelf_keeps_models_in_memory_up_to_a_limit_and_beyond_it_in_a_file(tmp_path: Path):
+    vectors = [np.random.default_rng(i).normal(size=1000).astype(np.float32) for i in range(5)]
+    shelf = Shelf(tmp_path, most=8000)
+    kept = [shelf.keep(vector) for vector in vectors]
+    assert [own is vector for own, vector in zip(kept, vectors, strict=True)] == [True, True, False, False, False]
+    for own, vector in zip(kept, vectors, strict=True):
+        np.testing.assert_array_equal(own, vector)
+    assert not any(tmp_path.iterdir())  # The file has no name, so that nothing is left of it after a kill.
+    shelf.clear()
+    np.testing.assert_array_equal(kept[4], vectors[4])
+    assert shelf.keep(vectors[0]) is vectors[0]
+
+
+def test_a_shelf_on_a_full_disk_says_so(tmp_path: Path):
+    with pytest.raises(RunError, match="can't keep a round's models"):
+        Shelf(tmp_path / "gone", most=0).keep(np.zeros(10, np.float32))

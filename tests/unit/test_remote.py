@@ -14,6 +14,7 @@ from fedce import experiment
 from fedce.config import load
 from fedce.engines import remote
 from fedce.engines.remote import Event, RemoteEngine, Rules
+from fedce.engines.shared import Shelf
 from fedce.errors import ConfigError, RunError
 from fedce.experiment import coordinate, execute, versions
 from fedce.identity import Identity, is_signed
@@ -63,7 +64,9 @@ def post_of(hospitals: dict[str, Resident]) -> Post:
     return Post({f"node-{name}": hospital.answer for name, hospital in hospitals.items()})
 
 
-def test_same_bits_as_the_local_engine(tmp_path: Path, config, hospitals):
+@pytest.mark.parametrize("most", [2**29, 0], ids=["in memory", "in a file"])
+def test_same_bits_as_the_local_engine(tmp_path: Path, config, hospitals, monkeypatch, most):
+    monkeypatch.setattr(experiment, "Shelf", lambda folder: Shelf(folder, most))
     here = execute(replace_engine(config, "local"), tmp_path / "local", report=False)
     there = coordinate(config, tmp_path / "remote", post_of(hospitals))
     assert there.values["model_sha256"] == here.values["model_sha256"]

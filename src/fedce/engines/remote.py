@@ -5,13 +5,16 @@ with every restart; a site is a name with a key. Everything that goes wrong is n
 """
 
 import secrets
+import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
+from pathlib import Path
 from time import monotonic, sleep
 from typing import Protocol
 
+from fedce.engines.shared import Shelf
 from fedce.errors import ReplyError
 from fedce.identity import is_signed
 from fedce.messages import Member, Reply, Task
@@ -109,10 +112,12 @@ class RemoteEngine:
         note: Callable[[Event], None],
         known: Mapping[str, Known] | None = None,
         notice: Callable[[str], None] = lambda message: None,
+        shelf: Shelf | None = None,
         clock: Callable[[], float] = monotonic,
         pause: Callable[[float], None] = sleep,
     ) -> None:
         self.courier, self.rules = courier, rules
+        self._shelf = shelf or Shelf(Path(tempfile.gettempdir()))
         self.known: dict[str, Known] = dict(known or {})
         self.node_by_site: dict[str, str] = {}
         self._note, self._notice, self._clock, self._pause = note, notice, clock, pause
@@ -156,6 +161,8 @@ class RemoteEngine:
     def ask(self, tasks: Sequence[Task]) -> list[Reply]:
         assert self._layout is not None
         self._round_no = tasks[0].round_no
+        if tasks[0].action == "train":  # What else is asked in a round may be about the models that came in it.
+            self._shelf.clear()
         # A site may be killed at any time, so it keeps every round.
         asked = _Asked({task.site: replace(task, persist=True) for task in tasks}, self._clock())
         needed = min(self.rules.min_sites, len(tasks))
@@ -300,7 +307,10 @@ class RemoteEngine:
             raise ReplyError(f"it claims {form.n_train} training images, and joined with {known.member.n_train}")
         if form.evaluation and form.evaluation.test_dice_by_class.keys() != known.member.classes.keys():
             raise ReplyError(f"it evaluated the classes {', '.join(form.evaluation.test_dice_by_class)}")
-        return replace(reply_from(form, answer.arrays, self._layout), signed=signed.model_dump())
+        reply = replace(reply_from(form, answer.arrays, self._layout), signed=signed.model_dump())
+        if reply.params is None:
+            return reply
+        return replace(reply, params=replace(reply.params, vector=self._shelf.keep(reply.params.vector)))
 
     def _seat(self, parcel: _Ticket, answer: Parcel | str) -> None:
         """A newcomer says who it is."""

@@ -1,4 +1,4 @@
-"""Memory that processes share: models and site memories go through it without being sent."""
+"""Where models lie: in memory that processes share, or on disk where there are too many for memory."""
 
 import ctypes
 import json
@@ -8,14 +8,18 @@ import signal
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedce.errors import RunError
 from fedce.files import Arrays
+from fedce.params import Vector
 
 ALIGNMENT = 64
+MOST_IN_MEMORY = 2**29
+"""Bytes of models that a server keeps in memory in a round."""
 PR_SET_PDEATHSIG = 1
 
 
@@ -96,3 +100,43 @@ class Block:
     def close(self) -> None:
         if self.path is not None:
             self.path.unlink(missing_ok=True)
+
+
+class Shelf:
+    """The models that came in a round: in memory as long as they are few, beyond that in a file.
+
+    All arithmetic walks models in blocks, so they need not be in memory together, and what a round needs of it does not
+    grow with the number of sites. The file has no name, and goes with its process.
+    """
+
+    def __init__(self, folder: Path, most: int = MOST_IN_MEMORY) -> None:
+        self.folder, self.most = folder, most
+        self._file: IO[bytes] | None = None
+        self._n_bytes = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.clear()
+
+    def keep(self, vector: Vector) -> Vector:
+        """The same numbers, wherever they are now."""
+        if self._n_bytes + vector.nbytes <= self.most:
+            self._n_bytes += vector.nbytes
+            return vector
+        try:
+            if self._file is None:
+                self._file = tempfile.TemporaryFile(dir=self.folder)  # noqa: SIM115 (it lasts as long as the round)
+            start = self._file.seek(0, os.SEEK_END)
+            self._file.write(np.ascontiguousarray(vector).data)
+            self._file.flush()
+            return np.memmap(self._file, np.float32, "r", start, vector.shape).view(np.ndarray)
+        except OSError as error:
+            raise RunError(f"can't keep a round's models in {self.folder}: {error.strerror or error}") from None
+
+    def clear(self) -> None:
+        """Room for the next round; vectors that somebody still holds stay as they are."""
+        if self._file is not None:
+            self._file.close()
+        self._file, self._n_bytes = None, 0

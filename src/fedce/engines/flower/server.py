@@ -14,6 +14,8 @@ from fedce.wire import Parcel, kind_of
 
 LIFE_SECONDS = 11 * 3600.0
 """Flower forgets a message after twelve hours."""
+PULLED_AT_ONCE = 16
+"""So many answers are in memory together, whatever the number of sites."""
 
 
 class FlowerCourier:
@@ -43,18 +45,20 @@ class FlowerCourier:
         for ticket in [ticket for ticket, sent in self.open.items() if monotonic() - sent > LIFE_SECONDS]:
             del self.open[ticket]
             yield ticket, "no answer in eleven hours"
-        if not self.open:
-            return
-        for message in self.grid.pull_messages(self.open):
-            ticket = message.metadata.reply_to_message_id
-            self.open.pop(ticket, None)
-            if message.has_error():
-                yield ticket, f"{message.error.reason}"
-                continue
-            try:
-                yield ticket, from_record(message.content)
-            except ReplyError as error:
-                yield ticket, Parcel(str(error), {})  # Not signed, and so refused with a reason.
+        tickets = list(self.open)
+        for start in range(0, len(tickets), PULLED_AT_ONCE):
+            for message in self.grid.pull_messages(tickets[start : start + PULLED_AT_ONCE]):
+                ticket = message.metadata.reply_to_message_id
+                self.open.pop(ticket, None)
+                yield ticket, self._answer_in(message)
+
+    def _answer_in(self, message: Message) -> Parcel | str:
+        if message.has_error():
+            return f"{message.error.reason}"
+        try:
+            return from_record(message.content)
+        except ReplyError as error:
+            return Parcel(str(error), {})  # Not signed, and so refused with a reason.
 
 
 def server_app(config_file: Path) -> ServerApp:
