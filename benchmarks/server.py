@@ -20,8 +20,8 @@ from pathlib import Path
 from time import perf_counter, sleep
 
 import numpy as np
-
 from benchmarks.figures import Figure, main
+
 from fedce.algorithms import FedCE
 from fedce.algorithms.base import State
 from fedce.engines.shared import Shelf
