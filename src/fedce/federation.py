@@ -96,7 +96,7 @@ class _CheckedAsk:
         # Sorted, because floating-point sums depend on order and networks do not keep it.
         for reply in sorted(self.engine.ask(list(by_site.values())), key=lambda reply: reply.site):
             reason = problem_of(reply, by_site.get(reply.site), self.needs_model)
-            if reason is None and reply.site in {other.site for other in sound}:
+            if reason is None and sound and reply.site == sound[-1].site:
                 reason = "replied twice"
             if reason is None:
                 sound.append(reply)
@@ -129,7 +129,7 @@ class _CheckedAsk:
 
 def told(shares: Mapping[str, float], site: str, tell_all: bool) -> dict[str, float]:
     """What a site learns of the contributions."""
-    return {name: share for name, share in shares.items() if tell_all or name == site}
+    return dict(shares) if tell_all else {site: shares[site]} if site in shares else {}
 
 
 def problem_of(reply: Reply, task: Task | None, needs_model: bool = True) -> str | None:

@@ -5,6 +5,7 @@ so that results depend neither on the engine nor on the number of threads.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from hashlib import sha256
@@ -150,7 +151,7 @@ def inner_products(vectors: Sequence[Vector], origin: Vector | None = None) -> N
     room = np.empty(n * BLOCK)
     # A product of few rows with themselves takes three times as long as with a copy of them.
     is_few = n < FEW
-    with _blas().limit(limits=1):
+    with one_blas_thread():
         for block in blocks(len(vectors[0])):
             rows = room[: n * (block.stop - block.start)].reshape(n, -1)
             for row, vector in zip(rows, vectors, strict=True):
@@ -161,9 +162,14 @@ def inner_products(vectors: Sequence[Vector], origin: Vector | None = None) -> N
     return products
 
 
+def one_blas_thread() -> AbstractContextManager[Any]:
+    """For products of this size a second thread makes them several times slower, not faster."""
+    limited: AbstractContextManager[Any] = _blas().limit(limits=1)
+    return limited
+
+
 @cache
 def _blas() -> ThreadpoolController:
-    """To hold it to one thread: for blocks of this size a second one makes it several times slower, not faster."""
     return ThreadpoolController().select(user_api="blas")
 
 

@@ -5,7 +5,6 @@ The paper's equations 2-6 in order, then the two halves that call them. Decision
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from math import sqrt
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
@@ -30,21 +29,22 @@ from fedce.algorithms.base import (
 )
 from fedce.algorithms.guard import Sketches, believed_novelty, examined, judged, suspects_after
 from fedce.messages import Reply, Task
-from fedce.params import Params, cosine, gram
+from fedce.params import Params, cosine, gram, one_blas_thread
 
 FLOOR = 1e-6
 PROBATION = 3
 """Rounds after which the guard knows a site."""
 
 
-def gamma_cos(products: NDArray[np.float64], c: NDArray[np.float64], i: int) -> float:
+def gamma_cos(products: NDArray[np.float64], c: NDArray[np.float64]) -> list[float]:
     """Eq. 2: 1 - cos(delta_i, sum of c_j delta_j over the others j), in [0, 2], from the updates' inner products."""
-    c_without_i = np.where(np.arange(len(c)) == i, 0.0, c)
-    norm_i = sqrt(products[i, i])
-    norm_without_i = sqrt(max(float(c_without_i @ products @ c_without_i), 0.0))
-    if norm_i == 0:  # No direction is not a new direction (D5).
-        return 0.0
-    return 1.0 - float(products[i] @ c_without_i) / (norm_i * norm_without_i) if norm_without_i else 1.0
+    others = np.where(np.eye(len(c), dtype=bool), 0.0, c)  # In row i the weights of all but i.
+    with one_blas_thread():
+        square_of_others = np.einsum("ij,ij->i", others @ products, others)
+    norms = np.sqrt(np.diag(products) * np.maximum(square_of_others, 0.0))
+    cosines = np.divide(np.einsum("ij,ij->i", products, others), norms, out=np.zeros(len(c)), where=norms > 0)
+    # No direction is not a new direction (D5).
+    return [0.0 if products[i, i] == 0 else 1.0 - float(cosine) for i, cosine in enumerate(cosines)]
 
 
 def gamma_cos_at_site(w_prev: Params, w_i_prev: Params, w: Params, rho_i: float) -> float:
@@ -135,14 +135,14 @@ class FedCE:
         products = gram(models_of(replies), state.params)
         c = np.array([rho_prev[reply.site] for reply in replies])
         if self.guard == "off":
-            cos = [gamma_cos(products, c, i) for i in range(len(replies))]
+            cos = gamma_cos(products, c)
             return {r.site: Terms(value, r.error_without) for r, value in zip(replies, cos, strict=True)}, {}
         signs, sketches = examined(state, replies, products)
         if any(not found.is_bad for found in signs.values()):
             c *= [not signs[reply.site].is_bad for reply in replies]
         terms = {}
-        for i, reply in enumerate(replies):
-            found, measured = signs[reply.site], gamma_cos(products, c, i)
+        for reply, measured in zip(replies, gamma_cos(products, c), strict=True):
+            found = signs[reply.site]
             if self.estimate == "server":
                 terms[reply.site] = judged(Terms(measured, reply.error_without), found)
             else:

@@ -233,8 +233,8 @@ def look(
 
 def _agreement(cosines: NDArray[np.float64], voices: Sequence[int], i: int) -> float | None:
     """Of an even number of others the higher of the middle two: their mean is one that an attacker could move."""
-    others = [float(cosines[i, j]) for j in voices if j != i]
-    return median_high(others) if len(others) > 1 else None
+    others = np.sort(cosines[i, [j for j in voices if j != i]])
+    return float(others[len(others) // 2]) if len(others) > 1 else None
 
 
 def _mean_so_far(before: float | None, now: float | None, round_no: int) -> float | None:
@@ -256,13 +256,14 @@ def _with_twins(sites: Sequence[str], cosines: NDArray[np.float64], signs: Mappi
     good = [i for i, site in enumerate(sites) if not signs[site].is_bad and signs[site].coherence is not None]
     if len(good) < LEAST_SITES_FOR_TWINS:
         return dict(signs)
-    pairs = [float(cosines[i, j]) for i in good for j in good if i < j]
-    background = min(median(pairs), 1 - 1e-9)
+    pairs = cosines[np.ix_(good, good)][np.triu_indices(len(good), 1)]
+    background = min(float(np.median(pairs)), 1 - 1e-9)
     above = (cosines - background) / (1 - background)
     alike = np.clip((above - ALIKE) / (ONE - ALIKE), 0.0, 1.0)
     found = dict(signs)
+    is_good = np.isin(np.arange(len(sites)), good)
     for i in good:
-        twins = {sites[j]: float(alike[i, j]) for j in good if j != i and alike[i, j] > 0}
+        twins = {sites[j]: float(alike[i, j]) for j in np.flatnonzero((alike[i] > 0) & is_good).tolist() if j != i}
         found[sites[i]] = replace(signs[sites[i]], twins=twins)
     return found
 

@@ -112,11 +112,11 @@ class FedCEAggregator(ModelAggregator):  # type: ignore[misc]
         products = inner_products([part.trainable for part in parts.values()])
         c = np.array([rho_prev[site] for site in parts])
         self._before = dict(self.accounts)
-        for i, site in enumerate(parts):
+        for site, cos in zip(parts, gamma_cos(products, c), strict=True):
             old = self.accounts.get(site, Account())
             # The client sends its mean error over the rounds, an account holds the sum.
             err = float(self._results[site].meta[ERROR]) * (old.rounds + 1)
-            self.accounts[site] = Account(old.rounds + 1, cos=old.cos + gamma_cos(products, c, i), err=err)
+            self.accounts[site] = Account(old.rounds + 1, cos=old.cos + cos, err=err)
         self._round_no = self._round_no + 1 if round_no is None else round_no
         if self.history_file:
             write_json(Path(self.history_file), self.history())

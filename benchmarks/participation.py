@@ -1,0 +1,139 @@
+"""Fifty of a thousand sites a round: is their credit what it would be if all took part in every round?
+
+A thousand cheap sites, each with a linear model of its own kind: most want nearly the same weights, one in twenty is
+rare and wants its own. The real loop, border, guard and algorithm; only the sites are cheap. The same federation runs
+once with everybody in every round, and once with fifty drawn, each ten times in all; the shares of the two, after the
+same number of rounds, are compared.
+
+    python -m benchmarks.participation [--repeats 3]
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from time import perf_counter
+
+import numpy as np
+from benchmarks.figures import Figure, main
+from numpy.typing import NDArray
+from scipy.stats import pearsonr, spearmanr
+
+from fedce.algorithms import FedCE
+from fedce.algorithms.base import Memory, Moments, Pull, State, Trained
+from fedce.federation import Draw, rounds
+from fedce.messages import Evaluation, Reply, Task
+from fedce.params import Entry, Layout, Params
+from fedce.site import perform, round_seed
+
+N_SITES, N_DRAWN, N_ROUNDS = 1000, 50, 200
+N_WEIGHTS = 256
+RARE = 20
+"""Every so many-th site is rare."""
+LAYOUT = Layout((Entry("w", (N_WEIGHTS,), "trainable"),))
+
+
+@dataclass(frozen=True)
+class CheapSite:
+    """Wants certain weights, and trains towards them with noise; its score falls with the distance from them."""
+
+    name: str
+    wanted: NDArray[np.float32]
+    seed: int
+    n_train: int = 40
+
+    def train(self, params: Params, round_no: int, moments: Moments, pull: Pull | None = None) -> Trained:
+        rng = np.random.default_rng(round_seed(self.seed, self.name, round_no))
+        step = 0.1 * (self.wanted - params.vector) + rng.normal(0, 0.01, N_WEIGHTS).astype(np.float32)
+        return Trained(Params(LAYOUT, params.vector + step), self.loss(params), {})
+
+    def loss(self, params: Params) -> float:
+        return float(np.square(params.vector - self.wanted).mean())
+
+    def score(self, params: Params) -> float:
+        return float(np.exp(-self.loss(params)))
+
+    def score_replicates(self, params: Params) -> tuple[float, ...]:
+        return ()
+
+    def evaluate(self, params: Params, without: Params | None) -> Evaluation:
+        raise NotImplementedError
+
+
+class Cheap:
+    """An engine for them."""
+
+    def __init__(self, algorithm: FedCE, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        common = rng.normal(0, 1, N_WEIGHTS)
+        self.algorithm = algorithm
+        self.known: dict[str, CheapSite] = {}
+        for i in range(N_SITES):
+            own = rng.normal(0, 1.0 if i % RARE == 0 else rng.uniform(0.2, 0.6), N_WEIGHTS)
+            self.known[f"{i:04d}"] = CheapSite(f"{i:04d}", (common + own).astype(np.float32), seed)
+        self.memories: dict[str, Memory | None] = {}
+
+    def sites(self, known: Sequence[str]) -> tuple[str, ...]:
+        return tuple(known)
+
+    def ask(self, tasks: Sequence[Task]) -> list[Reply]:
+        replies = []
+        for task in tasks:
+            reply, memory = perform(self.algorithm, self.known[task.site], task, self.memories.get(task.site))
+            self.memories[task.site] = memory
+            replies.append(reply)
+        return replies
+
+
+def run(seed: int, n_rounds: int, draw: Draw | None) -> tuple[State, float, int]:
+    """The last state, seconds, and how many honest sites the guard called bad at any time."""
+    engine = Cheap(FedCE(), seed)
+    state = State(sites=tuple(engine.known), params=Params(LAYOUT, np.zeros(N_WEIGHTS, np.float32)))
+    start, bad = perf_counter(), set[str]()
+    for done in rounds(engine.algorithm, state, engine, n_rounds, draw=draw):
+        state = done.state
+        bad |= {site for site, terms in state.terms.items() if terms.trust == 0}
+    return state, perf_counter() - start, len(bad)
+
+
+def measure(repeats: int) -> list[Figure]:
+    found = []
+    for seed in range(repeats):
+        whole, seconds_of_all, bad_of_all = run(seed, N_ROUNDS, None)
+        drawn, seconds, bad = run(seed, N_ROUNDS, Draw(N_DRAWN, seed))
+        ours, theirs = (np.array([state.shares[site] for site in whole.sites]) for state in (drawn, whole))
+        is_rare = np.arange(N_SITES) % RARE == 0
+        rounds_of = [account.rounds for account in drawn.accounts.values()]
+        found.append(
+            {
+                "pearson": float(pearsonr(ours, theirs).statistic),
+                "spearman": float(spearmanr(ours, theirs).statistic),
+                "rare": float(ours[is_rare].sum() / theirs[is_rare].sum()),
+                "paid": float(theirs[is_rare].mean() / theirs[~is_rare].mean()),
+                "spread": float(max(rounds_of) - min(rounds_of)),
+                "sum": float(ours.sum()),
+                "seconds": seconds,
+                "seconds_of_all": seconds_of_all,
+                "bad": float(max(bad, bad_of_all)),
+            }
+        )
+
+    def values(key: str) -> list[float]:
+        return [one[key] for one in found]
+
+    return [
+        Figure("shares, 50 drawn of 1,000: correlation with those of all in every round", values("pearson")),
+        Figure("the same, of ranks (Spearman)", values("spearman")),
+        Figure("the rare sites' share together, drawn / all", values("rare")),
+        Figure("a rare site's share / another's, all in every round", values("paid")),
+        Figure("rounds in which a site was measured, most less least", values("spread"), "rounds", at_most=0),
+        Figure("sum of all shares", values("sum")),
+        Figure("honest sites that the guard ever called bad, of 1,000", values("bad"), "sites"),
+        Figure(
+            "200 rounds, all in every round / 50 drawn, seconds",
+            [one["seconds_of_all"] / one["seconds"] for one in found],
+        ),
+        Figure("200 rounds of 50 drawn", values("seconds"), "s"),
+    ]
+
+
+if __name__ == "__main__":
+    main(__doc__, measure, repeats=3)
