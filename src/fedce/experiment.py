@@ -5,7 +5,7 @@ import secrets
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from hashlib import sha256
 from importlib.metadata import version
@@ -13,6 +13,7 @@ from pathlib import Path
 from time import monotonic, time
 from typing import Any, Protocol
 
+import numpy as np
 from pydantic import TypeAdapter
 
 from fedce import __version__, algorithms, attacks, federation, freerider, models
@@ -157,12 +158,30 @@ def _check_draw(config: Config, algorithm: Algorithm) -> None:
         )
 
 
+@dataclass(frozen=True)
+class Played:
+    """What a site did with a task."""
+
+    task: Task
+    reply: Reply
+    memory: Memory | None
+
+    def is_of(self, task: Task) -> bool:
+        """Whether this is what the site would do with another task."""
+        same = replace(self.task, params=task.params, persist=task.persist, shares=task.shares)
+        return task == same and np.array_equal(task.params.vector, self.task.params.vector)
+
+
+FirstRound = dict[str, Played]
+
+
 class Participants(Plan):
     """All sites of an experiment on this machine, ready to work in any process."""
 
-    def __init__(self, config: Config, sites: Sites) -> None:
+    def __init__(self, config: Config, sites: Sites, first_round: FirstRound | None = None) -> None:
         super().__init__(config, {data.name: member_of(data, sites.classes) for data in sites})
         self.sites = sites
+        self.first_round = first_round or {}
         self.work_by_site = {data.name: len(data.images) for data in sites}
         self._hospitals: dict[str, LocalSite] = {}
 
@@ -176,8 +195,17 @@ class Participants(Plan):
 
     def perform(self, task: Task, memory: Memory | None) -> tuple[Reply, Memory | None]:
         """What the site that the task is for does with it."""
+        if known := self.first_round.get(task.site):
+            if known.is_of(task):
+                return known.reply, known.memory
+            del self.first_round[task.site]
         reply, memory = perform(self.algorithm, self.hospital(task.site), task, memory)
         return attacks.said(reply, self.config.freerider.plant.get(task.site)), memory
+
+    def play_first_round(self) -> FirstRound:
+        """What each site does in the first round: the same whoever else takes part."""
+        tasks = [replace(task, score_local=self.detects) for task in self.initial_state().tasks()]
+        return {task.site: Played(task, *self.perform(task, None)) for task in tasks}
 
     def __getstate__(self) -> dict[str, Any]:
         """For spawned workers, which build their own network."""
@@ -270,16 +298,17 @@ def execute(
     out: Path,
     *,
     sites: Sites | None = None,
+    first_round: FirstRound | None = None,
     replace: bool = False,
     report: bool = True,
     observer: Observer | None = None,
     command: str = "",
 ) -> Result:
-    """Run an experiment from its beginning."""
+    """Run an experiment from its beginning; the first round may have been played before, for several of them."""
     observer = observer or Observer()
     # Everything that can be refused is refused before the folder is made.
     resolved = resolve(config)
-    participants = Participants(resolved, sites or load_sites(config.data, notify=observer.notice))
+    participants = Participants(resolved, sites or load_sites(config.data, notify=observer.notice), first_round)
     state = participants.initial_state()
     run_folder = RunFolder.create(out, resolved, replace=replace)
     with run_folder.lock():

@@ -9,6 +9,7 @@ import multiprocessing
 import multiprocessing.connection
 import signal
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -25,7 +26,7 @@ from fedce.data import Sites, load_sites
 from fedce.engines.local import can_fork, default_workers
 from fedce.engines.shared import die_with_parent
 from fedce.errors import EngineError, FedceError
-from fedce.experiment import Observer, Result
+from fedce.experiment import FirstRound, Observer, Result
 from fedce.files import write_bytes
 from fedce.models import choose_device
 from fedce.record import RunFolder
@@ -125,6 +126,7 @@ def _train_all(store: Store, wanted: Sequence[Config], n_workers: int) -> Iterat
     context: Any = multiprocessing.get_context("fork" if fork else "spawn")
     _warm_up(wanted[0], store)
     waiting = list(wanted)
+    shared = _SharedRounds(store, wanted)
     running: dict[Connection, tuple[Any, Path]] = {}
     try:
         while waiting or running:
@@ -133,7 +135,8 @@ def _train_all(store: Store, wanted: Sequence[Config], n_workers: int) -> Iterat
                 ours, theirs = context.Pipe(duplex=False)
                 path = store.path(config)
                 sites = store.sites(config.data) if fork else None
-                process = context.Process(target=_train, args=(theirs, config, path, sites), daemon=True)
+                first_round = shared.first(config) if fork else None
+                process = context.Process(target=_train, args=(theirs, config, path, sites, first_round), daemon=True)
                 process.start()
                 theirs.close()
                 running[ours] = (process, path)
@@ -166,7 +169,39 @@ def _warm_up(config: Config, store: Store) -> None:
     _ = experiment.Participants(experiment.resolve(config), store.sites(config.data)).learner
 
 
-def _train(pipe: Connection, config: Config, path: Path, sites: Sites | None) -> None:
+class _SharedRounds:
+    """First rounds of trainings that differ in who takes part alone, as leave-one-out's and Shapley's do.
+
+    A site starts from the same model in all of them, so its first round is the same, and forked processes inherit it.
+    """
+
+    def __init__(self, store: Store, wanted: Sequence[Config]) -> None:
+        self.store = store
+        self.n_left = Counter(_kin(config) for config in wanted if not RunFolder(store.path(config)).path.exists())
+        self.played: dict[str, FirstRound] = {}
+
+    def first(self, config: Config) -> FirstRound | None:
+        kin = _kin(config)
+        if self.n_left[kin] > 1 and kin not in self.played:
+            self.played[kin] = self._play(config)
+        self.n_left[kin] -= 1
+        return self.played.get(kin) if self.n_left[kin] > 0 else self.played.pop(kin, None)
+
+    def _play(self, config: Config) -> FirstRound:
+        everybody = experiment.resolve(config.model_copy(update={"leave_out": ()}))
+        n_threads = torch.get_num_threads()
+        torch.set_num_threads(1)  # As in the trainings, or bits might differ.
+        try:
+            return experiment.Participants(everybody, self.store.sites(config.data)).play_first_round()
+        finally:
+            torch.set_num_threads(n_threads)
+
+
+def _kin(config: Config) -> str:
+    return config.model_dump_json(exclude={"leave_out", "engine"})
+
+
+def _train(pipe: Connection, config: Config, path: Path, sites: Sites | None, first_round: FirstRound | None) -> None:
     """One training in a process of its own, from its beginning or from where it was left."""
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle.
@@ -178,7 +213,7 @@ def _train(pipe: Connection, config: Config, path: Path, sites: Sites | None) ->
         if RunFolder(path).config_file.exists():
             experiment.resume(path, workers=1, sites=sites, observer=observer, report=False)
         else:
-            experiment.execute(single, path, sites=sites, observer=observer, report=False)
+            experiment.execute(single, path, sites=sites, first_round=first_round, observer=observer, report=False)
         pipe.send(config.n_rounds)
     except FedceError as error:
         pipe.send(error)

@@ -6,12 +6,14 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import fields
+from dataclasses import fields, replace
 from hashlib import sha256
 from pathlib import Path
 
 import pytest
+from benchmarks.bits import rounds_of
 
+from fedce import experiment, load_sites
 from fedce.compare import Row, to_latex
 from fedce.config import parse
 from fedce.jobs import Store, _code_version
@@ -193,3 +195,35 @@ def test_latex_escapes_names():
     )
     assert r"my\_site" in to_latex([row])
     assert r"x\_y" in to_latex([row])
+
+
+def test_coalitions_share_their_first_round_and_nothing_else(tmp_path: Path, monkeypatch):
+    """As if each had been trained by itself, to the last bit."""
+    three = SITES[:3]
+    coalitions = trainings(config(data={**TINY["data"], "sites": three}), "loo", three)
+    played = []
+    play = experiment.Participants.play_first_round
+    monkeypatch.setattr(
+        experiment.Participants, "play_first_round", lambda self: played.append(self.config.leave_out) or play(self)
+    )
+    together = Store(tmp_path / "store").run(coalitions, workers=2)
+    assert played == [()]
+    for coalition, result in zip(coalitions, together, strict=True):
+        alone = experiment.execute(coalition, tmp_path / "-".join(["alone", *coalition.leave_out]), report=False)
+        assert result.values["model_sha256"] == alone.values["model_sha256"]
+        assert result.contributions == alone.contributions
+        assert rounds_of(result.folder) == rounds_of(alone.folder)
+
+
+def test_a_first_round_with_another_task_is_played_again():
+    two = config(data={**TINY["data"], "sites": SITES[:2]})
+    participants = experiment.Participants(two, load_sites(two.data))
+    (task, _) = participants.initial_state().tasks()
+    participants.first_round = participants.play_first_round()
+    first, memory = participants.perform(task, None)
+    assert participants.perform(task, None)[0] is first
+    assert participants.perform(replace(task, round_no=1), memory)[0] is not first
+    assert participants.perform(task, None)[0] is not first  # It is not kept beyond the first round.
+    with_score = replace(task, score_local=True)
+    participants.first_round = participants.play_first_round()
+    assert participants.perform(with_score, None)[0].score_local is not None
