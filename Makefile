@@ -1,6 +1,7 @@
 # make demo    six hospitals train one model; report in runs/demo/report.html
 # make test    all tests
 # make check   format, lint, types, import contracts
+# make bench   all benchmarks, half an hour on an idle machine; benchmarks/RESULTS.md
 # Each sets up what it needs in .venv, once.
 
 PYTHON ?= python3
@@ -26,9 +27,9 @@ check: .venv/installed-dev
 	$(BIN)/lint-imports
 
 bench: .venv/installed-dev
-	$(BIN)/python benchmarks/overhead.py
-	$(BIN)/python benchmarks/server_step.py
-	$(BIN)/python benchmarks/fedci.py
+	@# Ray is Flower's, for its simulation; nothing else needs it.
+	$(INSTALL) --quiet -e '.[bench]'
+	$(BIN)/python -m benchmarks
 
 # Stamps, so that a second make does not install again; a changed constraint or dependency does.
 .venv/bin/python:
