@@ -14,13 +14,15 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 from time import perf_counter, sleep
 
 import numpy as np
 from benchmarks.figures import Figure, main
+from scipy.optimize import nnls
 
 from fedce.algorithms import FedCE
 from fedce.algorithms.base import State
@@ -126,11 +128,35 @@ class _Peak:
             sleep(0.02)
 
 
+TERMS = {
+    "ns a site and parameter": (1e9, lambda n, d: n * d),
+    "ns a pair of sites and parameter": (1e9, lambda n, d: n * n * d),
+    "us a pair of sites": (1e6, lambda n, d: n * n),
+    "ms a site": (1e3, lambda n, d: n),
+}
+
+
+def fitted(seconds: Mapping[tuple[int, int], float]) -> list[Figure]:
+    """The guarded step's seconds as a sum of terms in sites and parameters, none negative, by relative errors."""
+    rows = np.array([[term(n, d) for _, term in TERMS.values()] for n, d in seconds], float)
+    values = np.array(list(seconds.values()))
+    found, _ = nnls(rows / values[:, None], np.ones(len(values)))
+    worst = float(np.abs(rows @ found / values - 1).max())
+    figures = [
+        Figure(f"cost model of the step: {what}", [scale * value], what.split()[0])
+        for (what, (scale, _)), value in zip(TERMS.items(), found.tolist(), strict=True)
+    ]
+    return [*figures, Figure("cost model of the step: largest relative error", [worst])]
+
+
 def measure(repeats: int) -> list[Figure]:
     found = []
+    guarded: dict[tuple[int, int], float] = {}
 
     def add(what: str, case: Case, n: int = repeats) -> list[tuple[float, float, float]]:
         runs = [measured(case) for _ in range(n)]
+        if case.guard == "standard" and not case.is_limited:
+            guarded[case.n_sites, case.n_parameters] = median(seconds for _, seconds, _ in runs)
         found.append(Figure(f"{what}: step / one pass through the models", [ratio for ratio, _, _ in runs]))
         found.append(Figure(f"{what}: step", [seconds for _, seconds, _ in runs], "s"))
         return runs
@@ -141,12 +167,13 @@ def measure(repeats: int) -> list[Figure]:
         add(f"{n} sites x 100,000", Case(n, MILLION // 10))
     for millions in PARAMETERS:
         add(f"3 sites x {millions} million", Case(3, millions * MILLION), 1)
+    add("100 sites x 1 million", Case(100, MILLION), 1)
     for what, guard in (("guard off", "off"), ("guarded", "standard")):
         case = Case(1000, MILLION, "site", guard, is_limited=True)
         runs = add(f"1,000 sites x 1 million, estimate at the site, {what}", case, 1)
         peaks = [megabytes for _, _, megabytes in runs]
         found.append(Figure(f"the same, {what}: peak memory, limited to 2 GiB", peaks, "MB", at_most=2048))
-    return found
+    return found + fitted(guarded)
 
 
 if __name__ == "__main__":

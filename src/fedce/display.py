@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from fedce.value import Truth, Valuation
 
 BAR_WIDTH = 10
+MOST_ROWS = 30
+"""Of the table at a run's end."""
 
 
 class _Terminal:
@@ -360,7 +362,11 @@ def results_table(results: Mapping[str, Any]) -> Table:
     table.add_column("contribution", no_wrap=True)
     table.add_column("flags")
     largest = max(results["contributions"].values())
-    for site, share in results["contributions"].items():
+    shares = list(results["contributions"].items())
+    if len(shares) > MOST_ROWS:
+        table.caption = f"the {MOST_ROWS} largest contributions of {len(shares)}; the others are in the report"
+        shares = sorted(shares, key=lambda item: -item[1])[:MOST_ROWS]
+    for site, share in shares:
         without = results["dice_without"][site]
         table.add_row(
             Text(site),

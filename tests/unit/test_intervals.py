@@ -266,3 +266,17 @@ def test_a_replay_must_name_the_same_sites_every_time():
     answers = iter([{"a": 0.5, "b": 0.5}, {"a": 1.0}])
     with pytest.raises(FedceError, match=r"same sites every time; \['b'\] came and went"):
         intervals(5, 0, lambda rounds, replicate: next(answers), rng())
+
+
+def test_among_many_sites_pairs_are_counted_and_not_named():
+    sites = [f"site{i}" for i in range(40)]
+    rng = np.random.default_rng(0)
+    draws = rng.normal(0, 1e-4, (50, 40)) + np.repeat([0.01, 0.04], 20)
+
+    def replay(chosen, replicate):
+        return dict(zip(sites, draws[list(chosen)].mean(axis=0), strict=True))
+
+    found = intervals(50, 0, replay, rng)
+    assert len(found.indistinguishable) <= 2 * 190  # None across the two kinds.
+    (sentence,) = sentences(found, replay(range(50), None))
+    assert sentence.startswith(f"Of 780 pairs of sites {len(found.indistinguishable)} can't be told apart")

@@ -45,6 +45,7 @@ SAME = 0.99999
 ALIKE, ONE = 0.6, 0.9
 """Two sites' cosine, from the round's median (0) to identity (1): from here on they share credit, from there on they
 are one site twice."""
+MOST_TWINS_NAMED = 3
 LEAST_SITES_FOR_TWINS = 5
 """Among fewer, two ordinary sites beside rare ones look like twins."""
 SLACK = 0.1
@@ -167,6 +168,8 @@ class Signs:
     def faults(self) -> list[str]:
         """For people."""
         alike = [f"its updates are nearly those of {site}" for site, much in self.twins.items() if much >= 0.5]
+        if len(alike) > MOST_TWINS_NAMED:
+            alike = ["its updates are nearly those of several others"]
         lie = ["it claims an error that its own score contradicts"] if self.contradicts_itself else []
         return [*self._bad, *alike, *lie]
 

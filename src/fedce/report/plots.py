@@ -41,6 +41,8 @@ STYLE: dict[str, Any] = {
 CHANNELS = (("red", "#D55E00", "-"), ("green", "#009E73", "--"), ("blue", "#3A8FD6", "-."))
 PANELS_A_ROW = 3
 LONGEST_NAME = 30
+MOST_NAMED = 20
+"""Of more sites, lines and bars are drawn without their names."""
 _ON_WHITE = {key: "black" for key, value in STYLE.items() if value == INK}
 Rounds = Sequence[Mapping[str, Any]]
 Bands = Sequence[Mapping[str, Any]]
@@ -76,7 +78,7 @@ def _contributions(rounds: Rounds, bands: Bands = ()) -> Figure:
             known = [
                 (entry["round"] + 1, 100 * entry["sites"][site]["share"]) for entry in rounds if site in entry["sites"]
             ]
-            axes.plot(*zip(*known, strict=True), label=_label(site), **_look(i, len(known)))
+            axes.plot(*zip(*known, strict=True), label=_label(site, len(sites)), **_look(i, len(known), len(sites)))
             ends = [(at["round"], 100 * at["low"][site], 100 * at["high"][site]) for at in bands if site in at["low"]]
             if ends:
                 axes.fill_between(*zip(*ends, strict=True), color=COLOURS[i % len(COLOURS)], alpha=0.15, linewidth=0)
@@ -90,9 +92,11 @@ def progress(rounds: Rounds) -> str:
     """Validation Dice of the common model at each site, and its mean."""
     with mpl.rc_context(STYLE):
         figure, axes = _axes("round", "validation Dice at its start")
-        for i, site in enumerate(sites_of(rounds)):
+        sites = sites_of(rounds)
+        for i, site in enumerate(sites):
             known = [(entry["round"] + 1, entry["sites"][site]["score"]) for entry in rounds if site in entry["sites"]]
-            axes.plot(*zip(*known, strict=True), label=_label(site), alpha=0.8, **_look(i, len(known)))
+            look = {"alpha": 0.8, **_look(i, len(known), len(sites))}
+            axes.plot(*zip(*known, strict=True), label=_label(site, len(sites)), **look)
         means = [(entry["round"] + 1, entry["mean_score"]) for entry in rounds]
         axes.plot(*zip(*means, strict=True), label="mean", color=INK, linewidth=2)
         axes.set_ylim(0, 1)
@@ -112,10 +116,14 @@ def dice(results: Mapping[str, Any], alone: Mapping[str, float]) -> str:
         if alone:
             look = {"markerfacecolor": "white", "markeredgecolor": COLOURS[4], "markeredgewidth": 1.8}
             axes.plot(range(len(sites)), [alone[site] for site in sites], "s", label="trained alone", **look)
-        for i, site in enumerate(sites):
+        for i, site in enumerate(sites if len(sites) <= MOST_NAMED else ()):
             axes.annotate(f"{results['dice'][site]:.2f}", (i, results["dice"][site]), ha="center", va="bottom")
         axes.axhline(results["fairness"]["mean"], color=INK, linewidth=0.8, linestyle=":", label="mean")
-        axes.set_xticks(range(len(sites)), sites)
+        if len(sites) <= MOST_NAMED:
+            axes.set_xticks(range(len(sites)), sites)
+        else:
+            axes.set_xticks([])
+            axes.set_xlabel(f"{len(sites)} sites, in the table's order")
         axes.set_ylim(0, 1.05)
         axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
     return _svg(figure)
@@ -307,8 +315,10 @@ def image_grid(rows: Sequence[tuple[str, Sequence[tuple[NDArray[np.uint8], str]]
     return small.getvalue()
 
 
-def _label(site: str) -> str:
-    """matplotlib leaves labels with a leading underscore out of legends; a space before it changes that."""
+def _label(site: str, n_sites: int = 1) -> str:
+    """Of so many sites in one figure; matplotlib leaves labels with a leading underscore out of legends."""
+    if n_sites > MOST_NAMED:
+        return "_nolegend_"
     return f" {site}" if site.startswith("_") else site
 
 
@@ -321,8 +331,10 @@ def _axes(x: str, y: str) -> tuple[Figure, Any]:
     return figure, axes
 
 
-def _look(i: int, n_points: int) -> dict[str, Any]:
-    """Colour and marker, so that lines are told apart in black and white too."""
+def _look(i: int, n_points: int, n_sites: int = 1) -> dict[str, Any]:
+    """Colour and marker, so that lines are told apart in black and white too; of many, how they lie together."""
+    if n_sites > MOST_NAMED:
+        return {"color": COLOURS[0], "linewidth": 0.6, "alpha": 0.35}
     every = max(1, n_points // 8)
     return {
         "color": COLOURS[i % len(COLOURS)],

@@ -23,6 +23,8 @@ as measured). Names the same sites every time: it decides what a site earns that
 # Shares closer than this differ by rounding only.
 LEVEL = 1e-12
 MAX_SENTENCES = 5
+MOST_NAMED = 30
+"""Among more sites, pairs are counted and not named."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +42,7 @@ class Intervals:
 
     def ahead(self, a: str, b: str) -> float:
         """In which fraction of the draws a's share exceeds b's; where they are level, half a draw each."""
-        return _ahead(self.draws[:, self.sites.index(a)], self.draws[:, self.sites.index(b)])
+        return float(_ahead(self.draws[:, self.sites.index(a)], self.draws[:, self.sites.index(b)]))
 
 
 def intervals(
@@ -120,17 +122,18 @@ def _replayed(results: Iterable[Mapping[str, float]]) -> tuple[tuple[str, ...], 
 
 def _indistinguishable(sites: Sequence[str], draws: NDArray[np.float64], level: float) -> tuple[tuple[str, str], ...]:
     tail = (1 - level) / 2
-    return tuple(
-        (sites[i], sites[j])
-        for i, j in combinations(range(len(sites)), 2)
-        if tail < _ahead(draws[:, i], draws[:, j]) < 1 - tail
-    )
+    pairs: list[tuple[str, str]] = []
+    for i, site in enumerate(sites):
+        ahead = _ahead(draws[:, i, None], draws[:, i + 1 :])
+        pairs += [(site, sites[i + 1 + j]) for j in np.flatnonzero((tail < ahead) & (ahead < 1 - tail)).tolist()]
+    return tuple(pairs)
 
 
-def _ahead(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
+def _ahead(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
     difference = a - b
     # Twins are level in every draw. Counted as "not ahead", they would look perfectly told apart.
-    return float((difference > LEVEL).mean() + (np.abs(difference) <= LEVEL).mean() / 2)
+    fractions: NDArray[np.float64] = (difference > LEVEL).mean(axis=0) + (np.abs(difference) <= LEVEL).mean(axis=0) / 2
+    return fractions
 
 
 def sentences(found: Intervals, shares: Mapping[str, float]) -> list[str]:
@@ -140,6 +143,9 @@ def sentences(found: Intervals, shares: Mapping[str, float]) -> list[str]:
     order = sorted(found.sites, key=lambda site: -shares[site])
     if len(order) < 2:
         return []
+    if len(order) > MOST_NAMED:
+        n_pairs, n_all = len(found.indistinguishable), len(order) * (len(order) - 1) // 2
+        return [f"Of {n_all:,} pairs of sites {n_pairs:,} can't be told apart: chance decides their order."]
     changes = {frozenset((a, b)): _order_change(found, a, b) for a, b in combinations(order, 2)}
     groups = _groups(order, found.indistinguishable)
     if not groups:
