@@ -4,6 +4,7 @@ The network's tensors are views of one flat vector, so that a model comes and go
 steps one tensor instead of dozens. The arithmetic is elementwise, hence the same as with separate tensors.
 """
 
+import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -111,6 +112,15 @@ def speed_up(network: nn.Module) -> torch.memory_format:
     return torch.channels_last if isinstance(network, UNet) else torch.contiguous_format
 
 
+def without_compiler(kind: type[torch.optim.Optimizer]) -> type[torch.optim.Optimizer]:
+    """The same optimizer, which does not ask torch's compiler to leave it alone.
+
+    To be asked, that is imported: some 800 modules and a second in every process.
+    """
+    step, add = inspect.unwrap(kind.step), inspect.unwrap(kind.add_param_group)
+    return type(kind.__name__, (kind,), {"step": torch.no_grad()(step), "add_param_group": add})
+
+
 @dataclass(frozen=True)
 class Batch:
     """A site's images and masks on the device."""
@@ -141,7 +151,6 @@ class Learner:
         self._trainable = nn.Parameter(self._flat[: self.layout.n_trainable])
         self._trainable.grad = self._gradient
         self._augment = Augment(config.augment) if config.augment != "none" else None
-        # Made once: the first optimizer of a process imports for seconds, and forked workers inherit this one.
         self._optimizer = self._make_optimizer()
         self.after_step: Callable[[Params], None] | None = None
         """Told the model after every step; for whoever studies the way and not only its end."""
@@ -266,10 +275,13 @@ class Learner:
     def _make_optimizer(self) -> torch.optim.Optimizer:
         config = self.config
         common: dict[str, Any] = {"lr": config.lr, "weight_decay": config.weight_decay}
+        kinds = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
+        kind: Any = without_compiler(kinds[config.optimizer])
         if config.optimizer == "sgd":
-            return torch.optim.SGD([self._trainable], momentum=config.momentum, **common)
-        kind = torch.optim.Adam if config.optimizer == "adam" else torch.optim.AdamW
-        return kind([self._trainable], betas=config.betas, fused=self.device.type != "mps", **common)
+            made: torch.optim.Optimizer = kind([self._trainable], momentum=config.momentum, **common)
+        else:
+            made = kind([self._trainable], betas=config.betas, fused=self.device.type != "mps", **common)
+        return made
 
     def _start_optimizer(self, moments: Moments) -> None:
         self._optimizer.state.clear()

@@ -130,7 +130,7 @@ def test_the_servers_memory_hardly_grows_with_the_sites(tmp_path: Path):
 
 
 def test_a_forked_worker_imports_nothing_any_more(tmp_path: Path):
-    """The first optimizer of a process imports some 800 modules; a worker inherits them."""
+    """What a first round needs, a worker inherits."""
     config = parse({"data": {"scale": "tiny", "sites": ["site1", "site2"]}, "model": {"channels": [4, 8]}})
 
     class Watched(Participants):
@@ -156,3 +156,19 @@ def test_nothing_heavy_is_imported_before_it_is_needed(code):
     script = f"{code}\nimport sys\nprint('imported:', *[name for name in {heavy} if name in sys.modules])"
     shown = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout
     assert shown.splitlines()[-1].split() == ["imported:"]
+
+
+def test_training_does_without_torchs_compiler():
+    """Some 800 modules, which the first optimizer of a process would import."""
+    script = (
+        "import sys, torch, fedce.learn as learn; from fedce.config import ModelConfig, TrainConfig\n"
+        "import numpy as np; from fedce.models import build\n"
+        "for kind in ('adam', 'adamw', 'sgd'):\n"
+        "    train, cpu = TrainConfig(optimizer=kind), torch.device('cpu')\n"
+        "    made = learn.Learner(build(ModelConfig(channels=(4, 8)), 3, 1, 0), train, 'unit', cpu)\n"
+        "    data = made.batch(np.zeros((8, 3, 32, 32), np.uint8), np.zeros((8, 1, 32, 32), np.uint8))\n"
+        "    made.train(made.params, data, 0, {})\n"
+        "print('torch._dynamo' in sys.modules)"
+    )
+    shown = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout
+    assert shown.strip() == "False"
