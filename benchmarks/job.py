@@ -24,13 +24,10 @@ from pathlib import Path
 from statistics import mean
 from time import monotonic
 
-import numpy as np
 import psutil
 from benchmarks.contestants.given import SITES, Given, Job
 from benchmarks.figures import Figure, main
-from PIL import Image
-
-from fedce.data.synthetic import generate
+from benchmarks.photographs import write_sites
 
 ROOT = Path(__file__).parents[1]
 SMALL = Job()
@@ -66,17 +63,6 @@ class Measured:
     megabytes: float
     """The largest sum over its processes at one time."""
     n_processes: int
-
-
-def write_sites(root: Path, job: Job) -> None:
-    """Half of the images train, as in fedce's default split."""
-    for site in SITES:
-        images, masks = generate("fundus6", site, 2 * job.images, job.size, 0)
-        for part in ("images", "masks"):
-            (root / site / part).mkdir(parents=True)
-        for i, (image, mask) in enumerate(zip(images, masks, strict=True)):
-            Image.fromarray(np.ascontiguousarray(image.transpose(1, 2, 0))).save(root / site / "images" / f"{i:03}.png")
-            Image.fromarray(255 * mask[0]).save(root / site / "masks" / f"{i:03}.png")
 
 
 def our_command(given: Given) -> list[str]:
@@ -256,7 +242,7 @@ def run(contestant: Contestant, job: Job, data: Path, folder: Path) -> Measured:
 def repeated(job: Job, contestants: Sequence[Contestant], repeats: int, folder: Path) -> list[dict[str, Measured]]:
     """In each repeat all of them, one after another."""
     data = folder / f"data{job.size}"
-    write_sites(data, job)
+    write_sites(data, SITES, 2 * job.images, job.size)  # Half of them train, as in fedce's default split.
     return [{one.name: run(one, job, data, folder) for one in contestants} for _ in range(repeats)]
 
 

@@ -1,6 +1,6 @@
 """Data time: an epoch from the cache against decoding each image, and what a training round waits for its data.
 
-    python benchmarks/loading.py [DIR] [--size 128]
+    python -m benchmarks.loading [DIR] [--size 128]
 
 Without DIR, 240 drawn fundus photographs of 512x512 pixels as PNG files. Ratios of one run; repeated, median and range.
 """
@@ -12,9 +12,8 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter
 
-import numpy as np
 import torch
-from PIL import Image
+from benchmarks.photographs import write_sites
 
 from fedce import models
 from fedce.config import DataConfig, ModelConfig, TrainConfig
@@ -22,19 +21,8 @@ from fedce.data import load_sites
 from fedce.data.items import find_items
 from fedce.data.pixels import FOREGROUND
 from fedce.data.reader import Reading, read_frames
-from fedce.data.synthetic import generate
 from fedce.errors import Problems
 from fedce.learn import Learner, to_unit
-
-
-def write_photographs(root: Path, n: int = 120) -> None:
-    for site in ("site1", "site4"):
-        images, masks = generate("fundus6", site, n, 512, 0)
-        for part in ("images", "masks"):
-            (root / site / part).mkdir(parents=True)
-        for i, (image, mask) in enumerate(zip(images, masks, strict=True)):
-            Image.fromarray(np.ascontiguousarray(image.transpose(1, 2, 0))).save(root / site / "images" / f"{i}.png")
-            Image.fromarray(255 * mask[0]).save(root / site / "masks" / f"{i}.png")
 
 
 def decode(config: DataConfig) -> float:
@@ -84,7 +72,7 @@ def main() -> None:
         os.environ["FEDCE_CACHE"] = temporary
         folder = arguments.folder or Path(temporary) / "photographs"
         if arguments.folder is None:
-            write_photographs(folder)
+            write_sites(folder, ("site1", "site4"), 120, 512)
         config = DataConfig(source=str(folder), size=arguments.size)
         train = TrainConfig()
         network = models.build(ModelConfig(), load_sites(config).n_channels, 1, 0)
