@@ -1,16 +1,16 @@
 """The guard: each sign by hand, honest sites however rare, and every attack on a federation of vectors."""
 
-from dataclasses import replace
+from dataclasses import astuple, replace
 
 import numpy as np
 import pytest
 
 from fedce.algorithms import FedCE
-from fedce.algorithms.base import State, Terms
+from fedce.algorithms.base import Account, State, Terms
 from fedce.algorithms.guard import KEPT, Claim, Signs, believed_novelty, judged, look, sketches_with, suspects_after
 from fedce.messages import Reply
 from fedce.params import Params, gram, sketch
-from support import layout
+from support import layout, params
 
 N = 4000
 SITES = ("a", "b", "c", "d", "e", "f")
@@ -232,14 +232,19 @@ def test_what_is_bad_gets_nothing(change, fault):
 @pytest.mark.parametrize(
     "change",
     [
+        {"length": 2e-3},
         {"agreement": -0.49},
         {"agreement": None},
         {"relation": 0.02},
+        {"relation": -0.24},
         {"relation": 0.07, "is_settled": True},
+        {"turn": -0.24},
         {"coherence": None, "turn": None},
         {"coherence": 0.3},
         {"suspected": True, "agreement": 0.25},
         {"suspected": True, "turn": -0.5},
+        {"suspected": True, "turn": -0.5, "agreement": 0.1},
+        {"repetition": 0.9999},
         {"repetition": None},
         {"excess": 0.29},
         {"excess": None},
@@ -257,6 +262,10 @@ def test_an_error_that_the_own_score_contradicts_is_not_believed():
     assert terms.trust == 1
     assert terms.believed == pytest.approx(0.3)
     assert signs.faults == ["it claims an error that its own score contradicts"]
+    # Rounding may carry a score past 1; no error is less than 0.
+    assert judged(Terms(0.5, 0.9), replace(GOOD, excess=0.9 + 1e-6)).believed == 0
+    assert judged(Terms(0.5), signs).believed is None
+    assert Claim(None, 0.5, ()).excess is None
 
 
 def test_alike_sites_share():
@@ -264,6 +273,9 @@ def test_alike_sites_share():
     assert replace(GOOD, twins={"b": 1.0, "c": 1.0}).trust == pytest.approx(1 / 3)
     assert replace(GOOD, twins={"b": 0.2}).trust == pytest.approx(1 / 1.2)
     assert replace(GOOD, twins={"b": 0.7, "c": 0.2}).faults == ["its updates are nearly those of b"]
+    assert len(replace(GOOD, twins=dict.fromkeys("bcd", 1.0)).faults) == 3
+    many = replace(GOOD, twins=dict.fromkeys("bcde", 1.0))
+    assert many.faults == ["its updates are nearly those of several others"]
 
 
 def test_one_repeated_case_is_told_from_cases_that_all_fail_alike():
@@ -272,6 +284,7 @@ def test_one_repeated_case_is_told_from_cases_that_all_fail_alike():
     assert not Claim(0.5, 0.5, (0.5, 0.51), 0.6, was_uniform=True).is_of_one_case
     assert not Claim(0.5, 0.5, (), 0.6, was_uniform=True).is_of_one_case
     assert not Claim(0.5, 0.5, (0.5, 0.5), was_uniform=True).is_of_one_case
+    assert not Claim(0.5, None, (0.5, 0.5), 0.6, was_uniform=True).is_of_one_case
     # The round in which all predictions become empty.
     assert not Claim(0.0, 1.0, (1.0, 1.0), 0.93, was_uniform=False).is_of_one_case
 
@@ -282,6 +295,13 @@ def test_an_absent_suspect_stays_one():
     assert suspects_after((), {"a": good, "b": bad}) == ("b",)
     assert suspects_after(("b",), {"a": good}) == ("b",)
     assert suspects_after(("b",), {"a": good, "b": good}) == ()
+    assert suspects_after(("f", "b", "d"), {"e": bad, "a": bad, "c": bad}) == ("a", "b", "c", "d", "e", "f")
+
+
+def test_only_who_went_against_the_others_is_suspected():
+    still = judged(Terms(1.0, 0.5), replace(GOOD, length=0.0))
+    assert still.trust == 0
+    assert suspects_after((), {"a": still}) == ()
 
 
 def test_two_sites_have_no_majority():
@@ -336,6 +356,7 @@ def test_noise_that_leaves_before_it_is_known_keeps_little():
 def test_a_claimed_novelty_is_believed_as_far_as_the_server_measured_it():
     last = judged(Terms(0.5, 0.5), replace(GOOD, novelty=0.4))
     assert believed_novelty(2.0, last) == 0.4
+    assert believed_novelty(0.46, last) == 0.4
     assert believed_novelty(0.42, last) == 0.42
     assert believed_novelty(0.1, last) == 0.1
     assert believed_novelty(None, last) is None
@@ -369,3 +390,246 @@ def test_the_known_bad_have_no_voice():
     weights = dict.fromkeys(vectors, 0.2)
     assert look(list(vectors), products, kept, claims, weights)["e"].agreement < 0.15
     assert look(list(vectors), products, kept, claims, weights, suspects=("b", "d"))["e"].agreement > 0.4
+
+
+def at(*degrees):
+    """Unit vectors of a plane, as sketches."""
+    angles = np.radians(degrees)
+    sketches = np.zeros((len(angles), 64), np.float32)
+    sketches[:, 0], sketches[:, 1] = np.cos(angles), np.sin(angles)
+    return sketches
+
+
+def seen(updates, kept=None, claims=None, **others):
+    """What is seen of sites a, b, ... that send these updates; unless said otherwise each has gone on in a curve."""
+    sites, products = "abcdef"[: len(updates)], np.array(updates) @ np.transpose(updates)
+    kept = {"": np.zeros((1, 64), np.float32), **dict.fromkeys(sites, at(0, 10, 20)), **(kept or {})}
+    claims = {**dict.fromkeys(sites, Claim(0.5, None, ())), **(claims or {})}
+    return look(sites, products, kept, claims, dict.fromkeys(sites, 1 / len(sites)), **others)
+
+
+def test_lengths_are_in_medians_of_the_round():
+    def lengths(*updates):
+        return [signs.length for signs in seen(updates).values()]
+
+    assert lengths([1, 0], [2, 0], [0, 4]) == [0.5, 1, 2]
+    assert lengths([0, 0], [3, 0]) == [0, 1]
+    assert lengths([0, 0], [0, 0], [3, 0]) == [0, 0, 1]
+
+
+def test_agreement_is_with_the_others_and_needs_a_direction():
+    signs = seen([[1, 0], [0, 1], [-1, 0], [0.6, 0.8], [0, 0]])
+    assert signs["a"].agreement == 0  # The median of 0, -1 and 0.6.
+    assert signs["e"].agreement is None
+
+
+def test_the_mean_agreement_is_of_the_first_five_rounds():
+    def mean(round_no, before):
+        claims = {"a": Claim(0.5, None, (), mean_agreement=before)}
+        return seen(np.eye(3), claims=claims, round_no=round_no)["a"].mean_agreement
+
+    assert mean(0, None) == 0
+    assert mean(2, 0.6) == pytest.approx(0.4)  # Twice 0.6, and 0 now.
+    assert mean(4, 0.5) == pytest.approx(0.4)
+    assert mean(5, 0.5) is None
+    assert mean(2, None) is None  # It came later.
+
+
+def test_relation_is_a_part_of_the_others_mean_agreement():
+    def relation(*means, suspects=()):
+        """Of the first of sites whose mean agreements after the third round, with 0 in it, are these."""
+        before = [None if mean is None else mean * 3 / 2 for mean in means]
+        claims = {site: Claim(0.5, None, (), mean_agreement=mean) for site, mean in zip("abcdef", before, strict=False)}
+        return seen(np.eye(len(means)), claims=claims, suspects=suspects, round_no=2)["a"].relation
+
+    assert relation(0.1, 0.2, 0.4) == pytest.approx(0.25)  # Of two others the higher.
+    assert relation(0.1, 0.2, 0.4, 0.8) == pytest.approx(0.25)
+    assert relation(0.1, 0.2, 0.4, 0.1, suspects=("d",)) == pytest.approx(0.25)
+    assert relation(0.03, 0.02, 0.06) == pytest.approx(0.5)
+    assert relation(0.03, 0.02, 0.04) is None
+    assert relation(0.1, 0.4, None) is None  # One other is no majority.
+
+
+def test_three_rounds_settle_a_relation():
+    assert [seen(np.eye(3), round_no=k)["a"].is_settled for k in range(4)] == [False, False, True, True]
+
+
+STRAIGHT = at(0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("own", "others", "coherence"),
+    [
+        (at(0, 60, 120), [STRAIGHT] * 2, 0.5),
+        (at(0, 60, 120), [at(0, 60, 120)] * 2, 1.0),
+        (at(0, 90, 90, 90), [STRAIGHT] * 2, 2 / 3),
+        (at(90, 0, 0, 0, 0), [STRAIGHT] * 2, 1.0),
+        (at(0, 0), [STRAIGHT] * 2, None),
+        (STRAIGHT, [at(0)] * 2, None),
+        (at(0, 60, 120), [STRAIGHT, at(0, 60, 120)], 0.5 / 0.75),
+        (at(0, 60, 120), [STRAIGHT, STRAIGHT, at(0, 90, 180)], 0.5),
+        (STRAIGHT, [at(0, 66, 132)] * 2, 1 / np.cos(np.radians(66))),
+        (STRAIGHT, [at(0, 67, 134)] * 2, None),
+    ],
+)
+def test_coherence_is_of_the_last_four_updates_and_a_part_of_the_others_median(own, others, coherence):
+    kept = dict(zip("abcd", [own, *others], strict=False))
+    found = seen(np.eye(len(kept)), kept)["a"].coherence
+    assert found == (None if coherence is None else pytest.approx(coherence, abs=1e-6))
+
+
+def test_a_turn_is_seen_where_the_others_go_on():
+    turned = at(0, 10, 130)
+    signs = seen(np.eye(3), {"a": turned})["a"]
+    assert signs.turn == pytest.approx(-0.5)
+    assert signs.is_adverse
+    assert seen(np.eye(3), {"a": turned, "b": at(0, 67, 134), "c": at(0, 67, 134)})["a"].turn is None
+
+
+@pytest.mark.parametrize(
+    ("own", "models", "repetition"),
+    [
+        (at(0, 30, 60, 0), at(0), 1.0),
+        (at(0, 30, 60, 90), at(0), np.cos(np.radians(30))),
+        (at(90), np.cumsum(at(0, 90), axis=0), 1.0),
+        (at(270), np.cumsum(at(0, 90), axis=0), 1.0),
+        (at(45), np.cumsum(at(0, 90), axis=0), np.cos(np.radians(45))),
+        (at(0), at(0), None),
+        (at(0), np.array([[0.0] * 64, [np.inf] * 64], np.float32), None),
+    ],
+)
+def test_repetition_is_of_own_updates_and_of_the_last_step_forth_and_back(own, models, repetition):
+    found = seen(np.eye(3), {"a": own, "": models})["a"].repetition
+    assert found == (None if repetition is None else pytest.approx(repetition))
+
+
+@pytest.mark.parametrize(("n_rounds", "is_known"), [(19, True), (21, False)])
+def test_an_update_is_known_again_after_nineteen_rounds(n_rounds, is_known):
+    kept = {}
+    for k in [*range(n_rounds), 0]:
+        kept = sketches_with(kept, {"a": np.eye(64)[k]}, [0.0] * 64)
+    assert (seen(np.eye(3), {"a": kept["a"]})["a"].repetition == 1) == is_known
+
+
+def test_an_update_is_known_again_after_an_absence():
+    kept = {}
+    for site in ("a", "b", "a"):
+        kept = sketches_with(kept, {site: np.eye(64)[0]}, [0.0] * 64)
+    assert seen(np.eye(3), {"a": kept["a"]})["a"].repetition == 1
+
+
+def alike(cosine, n_sites=5):
+    """Updates at right angles, apart from the first two."""
+    updates = np.eye(n_sites)
+    updates[1, :2] = cosine, np.sqrt(1 - cosine**2)
+    return updates
+
+
+@pytest.mark.parametrize(("cosine", "much"), [(0.59, None), (0.75, 0.5), (0.9, 1.0), (0.95, 1.0)])
+def test_how_much_two_of_five_are_alike(cosine, much):
+    signs = seen(alike(cosine))
+    assert signs["a"].twins == ({} if much is None else {"b": pytest.approx(much)})
+    assert signs["c"].twins == {}
+
+
+def test_who_is_bad_or_new_is_nobodys_twin():
+    assert seen(alike(0.95, 6))["a"].twins == {"b": 1.0}
+    assert seen(alike(0.95, 6), suspects=("b",))["a"].twins == {}
+    assert seen(alike(0.95), dict.fromkeys("abcde", at(0)))["a"].twins == {}
+
+
+def test_five_who_send_one_update_are_one_site():
+    signs = seen([[1, 0]] * 5)
+    assert [found.trust for found in signs.values()] == pytest.approx([0.2] * 5)
+
+
+class Altered:
+    """FedCE with replies that were changed on their way."""
+
+    def __init__(self, change, **options):
+        self.change, self.algorithm = change, FedCE(**options)
+
+    def round(self, state, ask):
+        replies = [self.change(state, reply) for reply in ask(())]
+        return self.algorithm.round(state, lambda tasks: replies)
+
+
+@pytest.mark.parametrize(("since", "trust"), [(1, 0.0), (2, 1.0)])
+def test_one_repeated_case_is_known_after_two_rounds_of_errors(since, trust):
+    def repeat(state, reply):
+        is_repeated = reply.site == "b" and state.round_no >= since
+        return replace(reply, error_replicates=(reply.error_without,) * 4) if is_repeated else reply
+
+    assert run(n_rounds=3, algorithm=Altered(repeat)).terms["b"].trust == trust
+
+
+def test_the_old_model_sent_back_is_known_again():
+    models = {}
+
+    def send_back(state, reply):
+        models[state.round_no] = state.params
+        return replace(reply, params=models[state.round_no - 1]) if reply.site == "b" and state.round_no else reply
+
+    state = run(n_rounds=2, algorithm=Altered(send_back))
+    assert "it sent an old update again" in Signs(**state.terms["b"].signs).faults
+
+
+def test_the_weight_of_a_site_is_its_part_in_the_model_that_it_was_sent():
+    first, second = run(n_rounds=1), run(n_rounds=2)
+    assert {site: terms.signs["weight"] for site, terms in first.terms.items()} == dict.fromkeys(SITES, 0.0)
+    assert {site: terms.signs["weight"] for site, terms in second.terms.items()} == dict(first.rho)
+
+
+def test_statistics_are_no_part_of_an_update():
+    def sketches(*statistics):
+        models = [params([*update, value], n_buffers=1) for update, value in zip(np.eye(3), statistics, strict=True)]
+        replies = [Reply(site, 0, 10, model, score=0.5) for site, model in zip("abc", models, strict=True)]
+        start = params([0.0] * 4, n_buffers=1)
+        return FedCE().round(State(sites=("a", "b", "c"), params=start), lambda tasks: replies).sketches
+
+    plain, shifted = sketches(0.0, 0.0, 0.0), sketches(5.0, -5.0, 1.0)
+    assert all((plain[name] == shifted[name]).all() for name in ("", "a", "b", "c"))
+
+
+def test_where_all_are_bad_novelty_is_as_without_the_guard():
+    guarded, plain = (run(replay, SITES, 2, FedCE(guard=guard)) for guard in ("standard", "off"))
+    assert {terms.trust for terms in guarded.terms.values()} == {0.0}
+    assert [terms.cos for terms in guarded.terms.values()] == [terms.cos for terms in plain.terms.values()]
+
+
+def test_claiming_novelty_pays_nothing():
+    def claim(liars):
+        def say(state, reply):
+            last = state.terms.get(reply.site, Terms()).signs.get("novelty")
+            return replace(reply, novelty=2.0 if reply.site in liars and state.round_no else last)
+
+        return Altered(say, estimate="site")
+
+    honest, lied = run(algorithm=claim(())), run(algorithm=claim(("b",)))
+    assert dict(lied.shares) == dict(honest.shares)
+    assert set(honest.shares) == set(SITES)
+    assert run(flip, algorithm=claim(())).terms["b"].trust == 0
+
+
+def test_who_is_bad_earns_nothing_and_loses_what_it_earned_on_probation():
+    accounts = {"a": Account(3, 6.0, 1.5, 0.9), "b": Account(2, 4.0, 1.0, 0.6), "c": Account(1, 1.0, 0.5, 0.4)}
+    bad, doubtful, twin = Terms(0.8, 0.5, 0.0), Terms(0.4, 0.9, 1.0, 0.3), Terms(0.6, 0.5, 0.5)
+    earned = FedCE(combine="cos").earn(accounts, {"a": bad, "b": bad, "c": doubtful, "d": twin})
+    assert astuple(earned["a"]) == (4, 6.0, 1.5, 0.9)
+    assert astuple(earned["b"]) == (3, 0.0, 0.0, 0.0)
+    # Of two good sites' credit c has 0.4 and d 0.6; an average site earns 1.
+    assert astuple(earned["c"]) == pytest.approx((2, 1.0 + 0.8, 0.5 + 0.4, 0.4 + 0.3))
+    assert astuple(earned["d"]) == pytest.approx((1, 0.5 * 1.2, 0.5 * 0.6, 0.5 * 0.5))
+
+
+def test_an_error_that_was_not_measured_is_the_mean_of_the_sites_own():
+    earned = FedCE(combine="cos").earn({"a": Account(2, 2.0, 1.0, 0.6)}, {"a": Terms(0.5), "b": Terms(0.5)})
+    assert earned["a"].err == pytest.approx(0.6 + 0.3)
+    assert earned["b"].err == 1.0
+
+
+def test_whoever_is_new_counts_as_at_most_the_least_of_the_known():
+    earned = {"a": Account(3, 6.0), "b": Account(3, 3.0), "c": Account(1, 5.0), "d": Account(2, 1.0), "e": Account(5)}
+    # Means 2, 1, 5, 0.5 and 0: c counts as a third of b's, d as two thirds of its own.
+    expected = {"a": 6 / 11, "b": 3 / 11, "c": 1 / 11, "d": 1 / 11, "e": 0.0}
+    assert FedCE().shares(earned) == pytest.approx(expected)
