@@ -78,6 +78,16 @@ def test_same_bits_as_the_local_engine(tmp_path: Path, config, hospitals, monkey
     ).read_bytes()
 
 
+def test_drawn_sites_give_the_same_bits_as_the_local_engine(tmp_path: Path, config, hospitals):
+    drawn = config.model_copy(update={"sites_per_round": 3, "rounds": 5})
+    here = execute(replace_engine(drawn, "local"), tmp_path / "local", report=False)
+    there = coordinate(drawn, tmp_path / "remote", post_of(hospitals))
+    assert there.values["model_sha256"] == here.values["model_sha256"]
+    assert there.contributions == here.contributions
+    assert rounds_of(tmp_path / "remote") == rounds_of(tmp_path / "local")
+    assert all(len(entry["sites"]) == 3 for entry in rounds_of(tmp_path / "remote"))
+
+
 def replace_engine(config, name: str):
     return config.model_copy(update={"engine": config.engine.model_copy(update={"name": name, "workers": 1})})
 
