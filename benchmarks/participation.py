@@ -74,6 +74,9 @@ class Cheap:
     def sites(self, known: Sequence[str]) -> tuple[str, ...]:
         return tuple(known)
 
+    def here(self, sites: Sequence[str]) -> tuple[str, ...]:
+        return tuple(sites)
+
     def ask(self, tasks: Sequence[Task]) -> list[Reply]:
         replies = []
         for task in tasks:

@@ -20,6 +20,7 @@ from fedce import __version__, algorithms, attacks, federation, freerider, model
 from fedce.algorithms import guard
 from fedce.algorithms.base import Algorithm, Memory, State, Terms
 from fedce.algorithms.base import Site as LocalSite
+from fedce.algorithms.fedce import PROBATION
 from fedce.config import BUILT_IN, Config, parse
 from fedce.config import load as load_config
 from fedce.data import Sites, load_sites
@@ -507,6 +508,11 @@ def _finish(
     min_sites = min(config.engine.min_sites, len(state.sites))
     n_rounds = config.n_rounds if state.sites else 0
     observer.start(config, plan.members, state.round_no)
+    if config.sites_per_round and n_rounds * config.sites_per_round < PROBATION * len(state.sites):
+        observer.notice(
+            f"{n_rounds} rounds with {config.sites_per_round} of {len(state.sites)} sites measure some of them in "
+            f"fewer than {PROBATION} rounds: their shares will say little; set rounds higher"
+        )
     for done in federation.rounds(
         plan.algorithm,
         state,
@@ -577,7 +583,7 @@ def _ledger_entry(done: Round) -> dict[str, Any]:
         "seconds": round(done.seconds, 3),
         "mean_score": done.mean_score,
         "n_models": done.n_models,
-        **({"asked": list(done.asked)} if done.state.draws else {}),
+        **({"asked": list(done.asked), "absent": list(done.absent)} if done.state.draws else {}),
         **({"sketch": done.sketches[""]} if done.sketches else {}),
         "sites": sites,
         "rejected": dict(done.rejected),

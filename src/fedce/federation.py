@@ -26,6 +26,9 @@ class Engine(Protocol):
     def sites(self, known: Sequence[str]) -> tuple[str, ...]:
         """Who is to be asked in the next round: those known so far, and whoever has joined since."""
 
+    def here(self, sites: Sequence[str]) -> tuple[str, ...]:
+        """Who of these can be reached now; only they are drawn where not all take part."""
+
     def ask(self, tasks: Sequence[Task]) -> list[Reply]:
         """Replies in any order, perhaps fewer than tasks. A model in a reply is valid until the next ask."""
 
@@ -39,6 +42,8 @@ class Round:
     """After the round."""
     asked: tuple[str, ...]
     """Who was to take part."""
+    absent: tuple[str, ...]
+    """Who could not be drawn."""
     replies: Mapping[str, Reply]
     """Without the models."""
     rejected: Mapping[str, str]
@@ -262,7 +267,10 @@ def rounds(
         start = perf_counter()
         everybody = tuple(site for site in engine.sites(state.sites) if site not in leave_out)
         draws = draws_of(everybody, state.draws)
-        asked = draw.sites(draws, state.round_no) if draw else everybody
+        # A round that is too small without those who are away waits for them, as it does where nobody is drawn.
+        here = engine.here(everybody) if draw else everybody
+        here = here if len(here) >= min_sites else everybody
+        asked = draw.sites({site: draws[site] for site in here}, state.round_no) if draw else everybody
         checked = _CheckedAsk(
             engine, min_sites, algorithm.exchanges, persist(state.round_no), detect, state.shares, tell_all, max_length
         )
@@ -277,6 +285,7 @@ def rounds(
             round_no=round_no,
             state=state,
             asked=asked,
+            absent=tuple(site for site in everybody if site not in here),
             replies=checked.replies,
             rejected=checked.rejected,
             flags=checked.flags,

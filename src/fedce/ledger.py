@@ -115,16 +115,17 @@ def _order(entries: Numbered) -> Iterator[str]:
 def _draws(run: RunFolder, entries: Numbered) -> Iterator[str]:
     """Where not all take part in every round: nobody was passed over. Can't be said once somebody joined late."""
     config = run.config
-    if config.sites_per_round is None:
+    if config.sites_per_round is None or config.algorithm.name == "cffl":  # Who is expelled is not drawn any more.
         return
     lot = Draw(config.sites_per_round, config.seed)
     draws = dict.fromkeys((site for site in entries[0][1]["sites"] if site not in config.leave_out), 0)
     for number, entry in entries:
-        if entry["kind"] == "join" and entry["site"] not in draws:
+        if entry["kind"] == "join" and entry["site"] not in (*draws, *config.leave_out):
             return
         if entry["kind"] != "round":
             continue
-        asked, expected = set(entry["asked"]), set(lot.sites(draws, entry["round"]))
+        here = {site: n for site, n in draws.items() if site not in entry["absent"]}
+        asked, expected = set(entry["asked"]), set(lot.sites(here, entry["round"]))
         if asked != expected:
             passed_over, instead = sorted(expected - asked), sorted(asked - expected)
             yield f"line {number}: {', '.join(passed_over)} was passed over for {', '.join(instead) or 'nobody'}"

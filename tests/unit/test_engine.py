@@ -187,3 +187,12 @@ def test_a_shelf_keeps_models_in_memory_up_to_a_limit_and_beyond_it_in_a_file(tm
 def test_a_shelf_on_a_full_disk_says_so(tmp_path: Path):
     with pytest.raises(RunError, match="can't keep a round's models"):
         Shelf(tmp_path / "gone", most=0).keep(np.zeros(10, np.float32))
+
+
+def test_a_shelf_takes_few_of_the_open_files(tmp_path: Path):
+    before = len(list(Path("/proc/self/fd").iterdir())) if Path("/proc/self/fd").is_dir() else 0
+    shelf = Shelf(tmp_path, most=0)
+    kept = [shelf.keep(np.full(100, i, np.float32)) for i in range(300)]
+    assert all((own == i).all() for i, own in enumerate(kept))
+    after = len(list(Path("/proc/self/fd").iterdir())) if before else 0
+    assert after - before <= 2

@@ -79,6 +79,9 @@ class ScriptedEngine:
         self.federation = FakeFederation(algorithm, sites)
         self.change = change
 
+    def here(self, sites):
+        return tuple(site for site in sites if site not in self.federation.absent)
+
     def sites(self, known):
         return tuple(known)
 
@@ -230,3 +233,13 @@ def test_who_is_not_drawn_is_not_asked_and_keeps_its_place():
     assert found[-1].state.draws == {"a": 4, "b": 4, "c": 4}
     assert {site: account.rounds for site, account in found[-1].state.accounts.items()} == {"a": 4, "b": 4, "c": 4}
     assert sum(found[-1].shares.values()) == pytest.approx(1)
+
+
+def test_who_is_away_is_not_drawn_unless_the_round_would_be_too_small():
+    engine = ScriptedEngine(FedCE(guard="off"), sites(), lambda reply: reply)
+    engine.federation.absent = {"b"}
+    found = list(rounds(FedCE(guard="off"), engine.federation.state, engine, 4, draw=Draw(2, 0)))
+    assert all(done.asked == ("a", "c") and done.absent == ("b",) for done in found)
+    engine.federation.absent = {"b", "c"}
+    with pytest.raises(ReplyError, match="at least 2 needed"):
+        next(rounds(FedCE(guard="off"), found[-1].state, engine, 5, draw=Draw(2, 0)))

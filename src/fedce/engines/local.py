@@ -88,6 +88,9 @@ class LocalEngine:
     def sites(self, known: Sequence[str]) -> tuple[str, ...]:
         return tuple(known)
 
+    def here(self, sites: Sequence[str]) -> tuple[str, ...]:
+        return tuple(sites)
+
     def ask(self, tasks: Sequence[Task]) -> list[Reply]:
         tasks = sorted(tasks, key=lambda task: -self.participants.work_by_site[task.site])
         if self._team:

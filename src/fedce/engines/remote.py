@@ -158,6 +158,9 @@ class RemoteEngine:
         self._collect({})
         return tuple(sorted({*known, *self.node_by_site}))
 
+    def here(self, sites: Sequence[str]) -> tuple[str, ...]:
+        return tuple(site for site in sites if site in self.node_by_site)
+
     def ask(self, tasks: Sequence[Task]) -> list[Reply]:
         assert self._layout is not None
         self._round_no = tasks[0].round_no

@@ -8,7 +8,7 @@ import signal
 import sys
 import tempfile
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from fedce.params import Vector
 ALIGNMENT = 64
 MOST_IN_MEMORY = 2**29
 """Bytes of models that a server keeps in memory in a round."""
+SEGMENT = 2**28
 PR_SET_PDEATHSIG = 1
 
 
@@ -111,8 +112,8 @@ class Shelf:
 
     def __init__(self, folder: Path, most: int = MOST_IN_MEMORY) -> None:
         self.folder, self.most = folder, most
-        self._file: IO[bytes] | None = None
-        self._n_bytes = 0
+        self._segment: mmap.mmap | None = None
+        self._n_bytes = self._n_used = 0
 
     def __enter__(self) -> Self:
         return self
@@ -125,18 +126,26 @@ class Shelf:
         if self._n_bytes + vector.nbytes <= self.most:
             self._n_bytes += vector.nbytes
             return vector
+        if self._segment is None or self._n_used + vector.nbytes > len(self._segment):
+            self._segment, self._n_used = self._new_segment(max(SEGMENT, vector.nbytes)), 0
+        kept = np.frombuffer(self._segment, np.float32, len(vector), self._n_used)
+        kept[:] = vector
+        self._n_used += vector.nbytes
+        return kept
+
+    def _new_segment(self, size: int) -> mmap.mmap:
+        """Many models in one mapping, because each mapping takes one of the process's open files."""
         try:
-            if self._file is None:
-                self._file = tempfile.TemporaryFile(dir=self.folder)  # noqa: SIM115 (it lasts as long as the round)
-            start = self._file.seek(0, os.SEEK_END)
-            self._file.write(np.ascontiguousarray(vector).data)
-            self._file.flush()
-            return np.memmap(self._file, np.float32, "r", start, vector.shape).view(np.ndarray)
+            with tempfile.TemporaryFile(dir=self.folder) as file:
+                # The room is taken now: on a full disk, writing to a mapping would end the process without a word.
+                if sys.platform == "linux":
+                    os.posix_fallocate(file.fileno(), 0, size)
+                else:
+                    os.ftruncate(file.fileno(), size)
+                return mmap.mmap(file.fileno(), size)
         except OSError as error:
             raise RunError(f"can't keep a round's models in {self.folder}: {error.strerror or error}") from None
 
     def clear(self) -> None:
         """Room for the next round; vectors that somebody still holds stay as they are."""
-        if self._file is not None:
-            self._file.close()
-        self._file, self._n_bytes = None, 0
+        self._segment, self._n_bytes = None, 0
