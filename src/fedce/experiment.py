@@ -153,6 +153,10 @@ def _check_draw(config: Config, algorithm: Algorithm) -> None:
             "sites_per_round: with estimate='site' a site measures its own novelty by the model of the next round, "
             "which it does not get if it is not drawn; use estimate='server'"
         )
+    if config.freerider.detect:
+        raise ConfigError(
+            "sites_per_round: freerider.detect compares what a site says in one round and in the next; use one of them"
+        )
     if config.sites_per_round < config.engine.min_sites:
         raise ConfigError(
             f"sites_per_round is {config.sites_per_round}, and engine.min_sites {config.engine.min_sites}"

@@ -80,13 +80,15 @@ def _replay_fedce(algorithm: FedCE, rounds: Rounds, sites: Sequence[str], n_repl
         for replicate in (*range(n_replicates), None)
     ]
     sums = np.array(earned).reshape(n_replicates + 1, len(rounds), len(sites), 4)
+    # Whom the guard knows, it knows by the whole run, however few of a site's rounds are drawn.
+    n_rounds = dict(zip(sites, sums[-1, :, :, 0].sum(axis=0).astype(int).tolist(), strict=True))
 
     def replay(chosen: Sequence[int], replicate: int | None) -> dict[str, float]:
         total = sums[-1 if replicate is None else replicate][list(chosen)].sum(axis=0)
         # A site that is in none of the rounds earns as in the whole run.
         total = np.where(total[:, :1] > 0, total, sums[-1].sum(axis=0))
         accounts = {site: Account(int(row[0]), *row[1:].tolist()) for site, row in zip(sites, total, strict=True)}
-        return algorithm.shares(accounts)
+        return algorithm.shares(accounts, n_rounds)
 
     return replay
 

@@ -526,9 +526,16 @@ def test_a_run_that_draws_its_sites_is_the_same_on_any_workers_and_resumes_to_th
     assert all(share > 0 for share in whole.contributions.values())
 
 
-def test_drawing_sites_who_measure_themselves_is_refused(tmp_path: Path, fedce):
-    changes = ["--set", "sites_per_round=3", "--set", "algorithm.estimate=site"]
-    result = fedce("run", "--scale", "tiny", *changes, "--out", tmp_path / "run")
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ("algorithm.estimate=site", "estimate='server'"),
+        ("freerider.detect=true", "use one of them"),
+        ("engine.min_sites=4", "engine.min_sites 4"),
+    ],
+)
+def test_what_cannot_be_with_drawn_sites_is_refused(tmp_path: Path, fedce, change, line):
+    result = fedce("run", "--scale", "tiny", "--set", "sites_per_round=3", "--set", change, "--out", tmp_path / "run")
     assert result.exit_code == 2
-    assert "estimate='server'" in result.output
+    assert line in result.output
     assert not (tmp_path / "run").exists()

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from fedce.algorithms import AFL, FedAvg, FedCE, Standalone, Uniform
+from fedce.algorithms.base import Terms
 from fedce.uncertainty import (
     MIN_ROUNDS,
     MOST_POINTS,
@@ -144,3 +145,24 @@ def test_intervals_over_rounds_pass_over_rounds_in_which_somebody_is_absent():
 def test_too_few_rounds_have_no_intervals_over_rounds():
     assert intervals_over_rounds(FedCE(), with_shares(ledger(MIN_ROUNDS - 1)), 0) == {}
     assert len(intervals_over_rounds(FedCE(), with_shares(ledger(MIN_ROUNDS)), 0)) == 1
+
+
+def test_sites_that_are_drawn_seldom_keep_their_share_in_every_draw_of_rounds():
+    """Whom the guard knows by the whole run is no newcomer where few of its rounds are drawn."""
+    rng = np.random.default_rng(0)
+    names = [f"s{i:02d}" for i in range(20)]
+    rounds = [
+        {
+            "round": n,
+            "sites": {
+                site: {"cos": 0.5 + 0.01 * rng.random(), "err": 0.3, "err_replicates": [], "trust": 1.0, "most": None}
+                for site in names[5 * (n % 4) : 5 * (n % 4) + 5]
+            },
+        }
+        for n in range(16)
+    ]
+    algorithm, accounts = FedCE(), {}
+    for entry in rounds:
+        accounts = algorithm.earn(accounts, {site: Terms.from_record(facts) for site, facts in entry["sites"].items()})
+    found = contribution_intervals(algorithm, rounds, algorithm.shares(accounts), 0)
+    assert all(0.045 < found.low[site] < found.high[site] < 0.055 for site in names)

@@ -200,15 +200,17 @@ class FedCE:
         newcomer = sum(credit.values()) / len(credit)
         return rho_of({i: credit.get(i, newcomer) for i in n_train}, self.max_share)
 
-    def shares(self, accounts: Mapping[str, Account]) -> dict[str, float]:
+    def shares(self, accounts: Mapping[str, Account], n_rounds: Mapping[str, int] | None = None) -> dict[str, float]:
         """Contributions so far, of everybody ever measured.
 
         Guarded, whoever was measured in fewer rounds than the guard needs to know a site counts as at most the least
-        of those whom it knows: noise could otherwise come for two rounds and leave with their credit.
+        of those whom it knows: noise could otherwise come for two rounds and leave with their credit. `n_rounds` says
+        how many, where the accounts are of some rounds of a run alone.
         """
+        n_rounds = n_rounds or {i: account.rounds for i, account in accounts.items()}
         found = self.weights(accounts, dict.fromkeys(accounts, 0))
-        known = [share for i, share in found.items() if accounts[i].rounds >= PROBATION and share > 0]
-        new = {i: account.rounds for i, account in accounts.items() if account.rounds < PROBATION}
+        known = [share for i, share in found.items() if n_rounds[i] >= PROBATION and share > 0]
+        new = {i: n for i, n in n_rounds.items() if n < PROBATION}
         if self.guard == "off" or not known or not new:
             return found
         return normalise({**found, **{i: min(found[i], min(known)) * n / PROBATION for i, n in new.items()}})
