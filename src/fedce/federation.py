@@ -265,7 +265,7 @@ def rounds(
     """Run the rounds that are left; `persist` says before which rounds' end the sites save their memory."""
     while state.round_no < n_rounds:
         start = perf_counter()
-        everybody = tuple(site for site in engine.sites(state.sites) if site not in leave_out)
+        everybody = tuple(site for site in engine.sites(state.sites) if site not in (*leave_out, *state.expelled))
         draws = draws_of(everybody, state.draws)
         # A round that is too small without those who are away waits for them, as it does where nobody is drawn.
         here = engine.here(everybody) if draw else everybody
@@ -276,8 +276,9 @@ def rounds(
         )
         before = {"": sketch(state.params.trainable)} if detect else {}
         after = algorithm.round(replace(state, sites=asked), checked.ask)
-        expelled = set(asked) - set(after.sites)
-        round_no, state = state.round_no, replace(after, sites=tuple(s for s in everybody if s not in expelled))
+        expelled = (*state.expelled, *(site for site in asked if site not in after.sites))
+        sites = tuple(site for site in everybody if site not in expelled)
+        round_no, state = state.round_no, replace(after, sites=sites, expelled=expelled)
         if draw:
             state = replace(state, draws={**draws, **{site: draws[site] + 1 for site in asked}})
         similarity = similarity_to_others(checked.updates, state.rho)
@@ -342,6 +343,7 @@ def save_state(path: Path, state: State, entry: Mapping[str, Any] | None = None)
         "is_mean": state.is_mean,
         "values": state.values,
         "suspects": state.suspects,
+        "expelled": state.expelled,
         "draws": state.draws,
         "notes": state.notes,
         "layout": state.params.layout.digest,
@@ -385,6 +387,7 @@ def load_saved(path: Path, layout: Layout) -> tuple[State, dict[str, Any] | None
         values=about["values"],
         sketches=under("sketch/"),
         suspects=tuple(about["suspects"]),
+        expelled=tuple(about.get("expelled", ())),
         draws=about.get("draws", {}),
         notes=tuple(about["notes"]),
     )

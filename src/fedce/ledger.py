@@ -1,7 +1,7 @@
 """Checking a run's ledger as a member would: the chain, the signatures, and every share from the recorded terms."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
@@ -68,8 +68,7 @@ def verify(
     problems += _chain(lines, hashes, entries)
     try:
         problems += _order(entries)
-        problems += _draws(run, entries)
-        for part in (_Signatures(run, entries, coordinator, keys or {}), _Replay(run, entries)):
+        for part in (_Draws(run, entries), _Signatures(run, entries, coordinator, keys or {}), _Replay(run, entries)):
             problems += part.problems
             facts += part.facts
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
@@ -112,25 +111,39 @@ def _order(entries: Numbered) -> Iterator[str]:
             yield f"line {number} is {entry['kind']!r}, and follows the end in line {ended}"
 
 
-def _draws(run: RunFolder, entries: Numbered) -> Iterator[str]:
-    """Where not all take part in every round: nobody was passed over. Can't be said once somebody joined late."""
-    config = run.config
-    if config.sites_per_round is None or config.algorithm.name == "cffl":  # Who is expelled is not drawn any more.
-        return
-    lot = Draw(config.sites_per_round, config.seed)
-    draws = dict.fromkeys((site for site in entries[0][1]["sites"] if site not in config.leave_out), 0)
-    for number, entry in entries:
-        if entry["kind"] == "join" and entry["site"] not in (*draws, *config.leave_out):
+class _Draws:
+    """Where not all take part in every round: nobody was passed over."""
+
+    def __init__(self, run: RunFolder, entries: Numbered) -> None:
+        self.problems: list[str] = []
+        self.facts: list[str] = []
+        config = run.config
+        if config.sites_per_round is None:
             return
-        if entry["kind"] != "round":
-            continue
-        here = {site: n for site, n in draws.items() if site not in entry["absent"]}
-        asked, expected = set(entry["asked"]), set(lot.sites(here, entry["round"]))
-        if asked != expected:
-            passed_over, instead = sorted(expected - asked), sorted(asked - expected)
-            yield f"line {number}: {', '.join(passed_over)} was passed over for {', '.join(instead) or 'nobody'}"
+        if config.algorithm.name == "cffl":
+            self.facts.append("who is drawn was not checked: CFFL expels sites")
             return
-        draws |= {site: draws[site] + 1 for site in asked}
+        self._check(Draw(config.sites_per_round, config.seed), config.leave_out, entries)
+
+    def _check(self, lot: Draw, leave_out: Collection[str], entries: Numbered) -> None:
+        draws = dict.fromkeys((site for site in entries[0][1]["sites"] if site not in leave_out), 0)
+        n_checked = 0
+        for number, entry in entries:
+            if entry["kind"] == "join" and entry["site"] not in (*draws, *leave_out):
+                # From which round on a late comer may be drawn is not in the ledger.
+                self.facts.append(f"who is drawn was not checked after round {n_checked}: {entry['site']} joined late")
+                return
+            if entry["kind"] != "round":
+                continue
+            here = {site: n for site, n in draws.items() if site not in entry["absent"]}
+            asked, expected = set(entry["asked"]), set(lot.sites(here, entry["round"]))
+            if asked != expected:
+                passed_over, instead = ", ".join(sorted(expected - asked)), ", ".join(sorted(asked - expected))
+                self.problems.append(f"line {number}: {passed_over} was passed over for {instead or 'nobody'}")
+                return
+            draws |= {site: draws[site] + 1 for site in asked}
+            n_checked += 1
+        self.facts.append(f"the sites of {n_checked} rounds drawn again")
 
 
 class _Signatures:

@@ -194,6 +194,19 @@ def test_hostile_names_are_shown_not_run(growing: Growing):
     assert "Round 2: reply of &lt;img src=x onerror=alert(1)&gt; rejected (&lt;img" in page
 
 
+def test_who_was_not_drawn_is_shown_as_last_heard_of(growing: Growing):
+    entry = json.loads(growing.lines[2])
+    score = json.loads(growing.lines[1])["sites"]["site1"]["score"]
+    del entry["sites"]["site1"]
+    growing.lines[2] = json.dumps(entry)
+    growing.write(3)
+    with served(growing.path, growing.clock) as server:
+        rows = live.values_of(live.Record.read(RunFolder.open(growing.path)), growing.path, growing.clock())["sites"]
+        page = get(server)
+    assert next(row for row in rows if row["site"] == "site1")["score"] == score
+    assert f">{score:.3f}<" in page
+
+
 def test_many_notes_are_cut_short(growing: Growing):
     entry = json.loads(growing.lines[1])
     noted = [json.dumps({**entry, "round": i, "notes": [f"note {i}"]}) for i in range(live.SHOWN_NOTES + 2)]

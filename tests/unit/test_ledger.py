@@ -283,10 +283,26 @@ def test_a_coordinator_who_passes_over_a_site_is_found(tmp_path: Path):
     settings = {"sites_per_round": 3, "model": {"channels": [4, 8]}}
     experiment.run(load_sites("fundus6", scale="tiny"), out=tmp_path / "run", rounds=3, settings=settings)
     run = RunFolder(tmp_path / "run")
-    assert verify(run).sound
+    verdict = verify(run)
+    assert verdict.sound
+    assert "the sites of 3 rounds drawn again" in verdict.facts
 
     def change(entries):
         asked = next(entry for entry in entries if entry["kind"] == "round" and entry["round"] == 1)["asked"]
         asked[0] = next(f"site{i}" for i in range(1, 7) if f"site{i}" not in asked)
 
     assert any("was passed over for" in problem for problem in forged(run, change))
+
+
+def test_where_who_was_drawn_cant_be_checked_it_is_said(tmp_path: Path):
+    settings = {"sites_per_round": 3, "model": {"channels": [4, 8]}}
+    experiment.run(load_sites("fundus6", scale="tiny"), out=tmp_path / "run", rounds=3, settings=settings)
+    run = RunFolder(tmp_path / "run")
+
+    def join(entries):
+        second = next(i for i, entry in enumerate(entries) if entry["kind"] == "round") + 1
+        member = {"name": "site9", "n_train": 5}
+        entries.insert(second, {"kind": "join", "time": 0.0, "round": 1, "site": "site9", "key": "", "member": member})
+
+    forged(run, join)
+    assert "who is drawn was not checked after round 1: site9 joined late" in verify(run).facts

@@ -11,7 +11,7 @@ from benchmarks.bits import rounds_of
 
 import fedce as package
 from fedce import experiment
-from fedce.config import load
+from fedce.config import AlgorithmConfig, load
 from fedce.engines import remote
 from fedce.engines.remote import Event, RemoteEngine, Rules
 from fedce.engines.shared import Shelf
@@ -86,6 +86,16 @@ def test_drawn_sites_give_the_same_bits_as_the_local_engine(tmp_path: Path, conf
     assert there.contributions == here.contributions
     assert rounds_of(tmp_path / "remote") == rounds_of(tmp_path / "local")
     assert all(len(entry["sites"]) == 3 for entry in rounds_of(tmp_path / "remote"))
+
+
+def test_who_is_expelled_is_not_asked_again_although_still_connected(tmp_path: Path, config):
+    strict = config.model_copy(update={"algorithm": AlgorithmConfig(name="cffl", coef=0.95), "rounds": 4})
+    execute(replace_engine(strict, "local"), tmp_path / "local", report=False)
+    hospitals = {name: resident(strict, name, tmp_path / "homes" / name) for name in config.engine.members}
+    coordinate(strict, tmp_path / "remote", post_of(hospitals))
+    rounds = rounds_of(tmp_path / "remote")
+    assert 2 <= len(rounds[-1]["sites"]) < 6
+    assert rounds == rounds_of(tmp_path / "local")
 
 
 def replace_engine(config, name: str):

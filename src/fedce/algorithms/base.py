@@ -98,6 +98,8 @@ class State:
     """Of each site's last updates, where the method watches them."""
     suspects: tuple[str, ...] = ()
     """Sites that went against the others, and have not come back."""
+    expelled: tuple[str, ...] = ()
+    """Sites that the method asks no more, whether they are still connected or not."""
     draws: Mapping[str, int] = field(default_factory=dict)
     """How often each site was drawn, where not all take part in every round."""
     notes: tuple[str, ...] = ()

@@ -52,6 +52,7 @@ def write_report(run: RunFolder, *, standalone: RunFolder | None = None, example
         truths=measured,
         sites=_site_rows(results, alone),
         rounds_alone=standalone.results["rounds"] if standalone else None,
+        sites_per_round=run.config.sites_per_round,
         fairness=[(label, results["fairness"][key], note) for key, label, note in FAIRNESS_ROWS],
         bands=bool(bands),
         too_many_bands=len(results["contributions"]) > MOST_BANDS,

@@ -75,6 +75,7 @@ def values_of(record: Record, run: Path, now: float) -> dict[str, Any]:
         # The folder's name alone, as in the report.
         "data_name": Path(config.data.source).name,
         "seed": config.seed,
+        "drawn": config.sites_per_round is not None,
         "n_done": record.n_done,
         "n_rounds": config.n_rounds,
         "status": status_line(record, now),
@@ -117,16 +118,17 @@ def _warning(record: Record, run: Path, now: float) -> dict[str, str] | None:
 
 
 def _site_rows(record: Record) -> list[dict[str, Any]]:
-    """What is known of each site now; None where it sent nothing in the last round."""
+    """What was last heard of each site; None where it has sent nothing yet."""
     results = record.results
     about: Mapping[str, Any] = next((entry["sites"] for entry in record.ledger if entry["kind"] == "start"), {})
-    now = record.rounds[-1]["sites"] if record.rounds else {}
+    # Where not all take part in every round, most are not in the last one. Later entries win.
+    last = {site: facts for entry in record.rounds for site, facts in entry["sites"].items()}
     flags = results["flags"] if results is not None else flags_by_site(record.rounds)
     return [
         {
             "site": site,
             "n_train": about[site]["n_train"],
-            **{key: now.get(site, {}).get(key) for key in ("score", "weight", "share", "loss", "seconds")},
+            **{key: last.get(site, {}).get(key) for key in ("score", "weight", "share", "loss", "seconds")},
             "dice": results["dice"].get(site) if results is not None else None,
             "flags": flags.get(site, []),
         }
