@@ -2,10 +2,11 @@
 
 from fedce.data import load_site
 from fedce.data.sites import with_n_channels
-from fedce.errors import ConfigError, nearest
+from fedce.errors import ConfigError, RunError, nearest
+from fedce.files import digest_of
 from fedce.ledger import Verdict
 from fedce.predict import load_learner
-from fedce.record import RunFolder
+from fedce.record import RunFolder, evaluation_in
 from fedce.resident import at_hospital
 from fedce.site import Hospital
 
@@ -15,9 +16,12 @@ ONE_ROUND = 0.1
 """The last round's model and the final one differ by a round of training."""
 
 
-def audit(run: RunFolder, site: str, data: str) -> Verdict:
+def audit(run: RunFolder, site: str, data: str, *, trust_code: bool = False) -> Verdict:
     """Score the run's model on the site's images, and set it beside what the site said."""
-    known, results = run.site_facts(), run.results
+    known = run.site_facts()
+    end = next((entry for entry in run.ledger() if entry["kind"] == "end"), None)
+    if end is None:
+        raise RunError(f"{run.path} has not ended; there is no final model yet that {site} said anything of")
     if site not in known:
         raise ConfigError(f"no site is called {site!r}{nearest(site, known)}; there are: {', '.join(sorted(known))}")
     config = at_hospital(run.config, site, data)
@@ -26,7 +30,10 @@ def audit(run: RunFolder, site: str, data: str) -> Verdict:
         return Verdict((f"the images in {data} are not those that {site} took part with",), ())
     facts = [f"images and splits of {site} are those that it took part with"]
     own_model = site if run.site_model_file(site).exists() else None
-    learner, classes, shape = load_learner(run, own_model)
+    file = run.site_model_file(site) if own_model else run.model_file
+    if file.exists() and digest_of(file) != end["files"].get(str(file.relative_to(run.path))):
+        return Verdict((f"{file.name} is not the file that the ledger ends with",), tuple(facts))
+    learner, classes, shape = load_learner(run, own_model, trust_code=trust_code)
     hospital = Hospital(with_n_channels(sites[0], shape[0]), learner, tuple(classes), config.seed)
     found = hospital.evaluate(learner.params, None)
     problems: list[str] = []
@@ -37,10 +44,12 @@ def audit(run: RunFolder, site: str, data: str) -> Verdict:
         text = f"{what}: {site} said {said:.4f}, and its images give {measured:.4f}"
         (facts if abs(said - measured) <= tolerance else problems).append(text)
 
-    compare("Dice on its validation images", results["validation_dice"].get(site), found.validation_dice, SAME_MODEL)
-    compare("Dice on its test images", results["dice"].get(site), found.test_dice, SAME_MODEL)
+    if site in end["evaluations"]:
+        said_of_it = evaluation_in(end["evaluations"][site])
+        compare("Dice on its validation images", said_of_it.validation_dice, found.validation_dice, SAME_MODEL)
+        compare("Dice on its test images", said_of_it.test_dice, found.test_dice, SAME_MODEL)
     spoke = [entry for entry in run.rounds() if site in entry["sites"]]
-    if spoke and own_model is None and spoke[-1]["round"] == results["rounds"] - 1:
+    if spoke and own_model is None and spoke[-1]["round"] == run.config.n_rounds - 1:
         said = spoke[-1]["sites"][site]["score"]
         compare("Dice on its validation images one round before the end", said, found.validation_dice, ONE_ROUND)
     return Verdict(tuple(problems), tuple(facts))

@@ -25,6 +25,11 @@ STUDY_SCALES = {"quick": (20, "0", 12), "paper": (60, "0,1,2", 48)}
 UNMATCHED_SHOWN = 5
 
 
+trust_code_option = click.option(
+    "--trust-code", is_flag=True, help="Run the Python code that the run's network or loss is named by."
+)
+
+
 def one_line_errors(command: Callable[P, None]) -> Callable[P, None]:
     """A user's mistake is one line on stderr and exit code 2, never a traceback."""
 
@@ -248,12 +253,13 @@ def watch(run_folder: Path, port: int, no_browser: bool) -> None:
 @click.argument("images", metavar="IMAGES...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--out", required=True, type=click.Path(path_type=Path), metavar="DIR", help="Where the masks go.")
 @click.option("--site", metavar="NAME", help="Use this site's own model, where each site has one.")
+@trust_code_option
 @one_line_errors
-def predict(run_folder: Path, images: tuple[Path, ...], out: Path, site: str | None) -> None:
+def predict(run_folder: Path, images: tuple[Path, ...], out: Path, site: str | None, trust_code: bool) -> None:
     """Segment images with a run's model: a mask and an overlay picture for each."""
     from fedce.predict import predict_files
 
-    for path in predict_files(run_folder, images, out, site):
+    for path in predict_files(run_folder, images, out, site, trust_code=trust_code):
         click.echo(path)
 
 
@@ -598,13 +604,14 @@ def _tell(what: str, verdict: Any, as_json: bool) -> None:
 @click.option("--site", required=True, metavar="NAME", help="Whose word is checked.")
 @click.option("--data", required=True, metavar="DIR", help="The site's folder, or one that holds it.")
 @click.option("--json", "as_json", is_flag=True, help="Print the verdict as JSON, and nothing else.")
+@trust_code_option
 @one_line_errors
-def audit(run_folder: Path, site: str, data: str, as_json: bool) -> None:
+def audit(run_folder: Path, site: str, data: str, as_json: bool, trust_code: bool) -> None:
     """Where the site's images are: check what it said of them with the run's model; exit code 1 if it was not so."""
     from fedce.audit import audit as audited
     from fedce.record import RunFolder
 
-    _tell(f"what {site} said", audited(RunFolder.open(run_folder), site, data), as_json)
+    _tell(f"what {site} said", audited(RunFolder.open(run_folder), site, data, trust_code=trust_code), as_json)
 
 
 @ledger.command()

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from fedce.errors import ConfigError, first_problem, nearest
 
@@ -23,8 +23,17 @@ Attack = (
     Literal["repeat", "zero", "noise", "replay", "echo", "flip"]
     | Literal["scale", "copy", "sybil", "inflate", "pretend", "invent", "labels", "collude"]
 )
+TRUSTED_CODE = ("monai.networks.nets:", "monai.losses:")
 SITE_NAME = r"^\w[\w .\-]{0,99}$"
 """Of a site on another machine: it becomes the name of a folder there and here."""
+LONGEST_NAME = 120
+"""Bytes of a site's name, which with what is put before and after it is the name of a file."""
+
+
+def short_enough(name: str) -> str:
+    if len(name.encode()) > LONGEST_NAME:
+        raise ValueError(f"should have at most {LONGEST_NAME} bytes")
+    return name
 
 
 class _Table(BaseModel):
@@ -194,7 +203,7 @@ class EngineConfig(_Table):
     checkpoint_seconds: Annotated[float, Field(ge=0)] = 20.0
     """A killed run loses at most this much work, or one round if that takes longer; 0 saves after every round, as other
     engines than local do, and all where sites_per_round is set."""
-    members: dict[Annotated[str, Field(pattern=SITE_NAME)], str] = {}
+    members: dict[Annotated[str, Field(pattern=SITE_NAME), AfterValidator(short_enough)], str] = {}
     """Who may take part: name to public key ("" takes the first key that comes); empty: whoever comes. This and what
     follows is for engines whose sites are elsewhere."""
     join_seconds: Annotated[float, Field(gt=0)] = 120.0
@@ -312,6 +321,12 @@ def parse_assignment(text: str) -> tuple[str, Any]:
 def dumps(config: Config) -> str:
     """The resolved experiment as TOML; what is None is left out, because TOML has no word for it."""
     return tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))
+
+
+def code_in(config: Config) -> dict[str, str]:
+    """Keys whose values name Python code, which is run by whoever uses them; a network or loss of MONAI is none."""
+    named = {"algorithm.name": config.algorithm.name, "model.name": config.model.name, "train.loss": config.train.loss}
+    return {key: path for key, path in named.items() if ":" in path and not path.startswith(TRUSTED_CODE)}
 
 
 def load_object(path: str, key: str) -> Any:

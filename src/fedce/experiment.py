@@ -31,12 +31,12 @@ from fedce.engines.shared import Shelf
 from fedce.errors import ConfigError, ReplyError, RunError, nearest
 from fedce.fairness import fairness
 from fedce.federation import Round
-from fedce.files import write_json, write_tensors
+from fedce.files import digest_of, write_json, write_tensors
 from fedce.identity import coordinator
 from fedce.learn import Learner
 from fedce.messages import Member, Reply, Task
 from fedce.params import Layout, Params, to_named
-from fedce.record import RunFolder, flags_by_site
+from fedce.record import RunFolder, evaluation_in, flags_by_site
 from fedce.report import MOST_BANDS, write_report
 from fedce.report.examples import Example, example, write_examples
 from fedce.site import member_of, perform
@@ -317,7 +317,7 @@ def execute(
     state = participants.initial_state()
     run_folder = RunFolder.create(out, resolved, replace=replace)
     with run_folder.lock():
-        about = {**_about(participants), **_signing(run_folder, observer)}
+        about = {**_about(participants, run_folder), **_signing(run_folder, observer)}
         write_json(run_folder.splits_file, _splits(participants.sites))
         run_folder.append({"kind": "start", "time": time(), "command": command, **about})
         with LocalEngine(participants, run_folder.memory_folder, config.engine.workers) as engine:
@@ -353,7 +353,7 @@ def _resume(
         config = load_config(run_folder.config_file, {"engine.workers": workers})
     participants = Participants(config, sites or load_sites(config.data, notify=observer.notice))
     run_folder.mend_ledger()
-    about = {**_about(participants), **_signing(run_folder, observer)}
+    about = {**_about(participants, run_folder), **_signing(run_folder, observer)}
     start = next((entry for entry in run_folder.ledger() if entry["kind"] == "start"), None)
     if start is None:
         write_json(run_folder.splits_file, _splits(participants.sites))
@@ -447,7 +447,7 @@ class _RemoteRecord:
     def start(self, command: str) -> State:
         """Write down that the run begins, or goes on; returns the state that it begins with."""
         assert self.plan is not None
-        about = {"run": self.run, **_about(self.plan), **self.coordinator}
+        about = {"run": self.run, **_about(self.plan, self.run_folder), **self.coordinator}
         if self.begun is not None:
             self.run_folder.check_chain()
             _check_config(self.run_folder, self.begun, about)
@@ -543,12 +543,11 @@ def _finish(
     if not replies:
         raise ReplyError(f"no site could evaluate the model ({rejected or 'no replies'})")
     _write_models(run_folder, plan, state, replies)
-    if not any(entry["kind"] == "end" for entry in run_folder.ledger()):
-        digest = _model_digest(plan, state, replies)
-        run_folder.append(
-            {"kind": "end", "time": time(), "model": digest, "shares": dict(state.shares), "rejected": rejected}
-        )
-    results = _results(run_folder, plan, state, replies, command)
+    end = next((entry for entry in run_folder.ledger() if entry["kind"] == "end"), None)
+    if end is None:
+        end = _end_entry(run_folder, plan, state, replies, rejected)
+        run_folder.append(end)
+    results = _results(run_folder, plan, state, end, command)
     if report:
         results["intervals_over_rounds"] = _intervals_over_rounds(plan, run_folder.rounds())
     if report and isinstance(plan, Participants):
@@ -595,6 +594,26 @@ def _ledger_entry(done: Round) -> dict[str, Any]:
     }
 
 
+def _end_entry(
+    run_folder: RunFolder, plan: Plan, state: State, replies: Mapping[str, Reply], rejected: Mapping[str, str]
+) -> dict[str, Any]:
+    """What a member can hold results and models against: what the sites said of the final model, and its files."""
+    models = [run_folder.model_file, *(run_folder.site_model_file(site) for site in replies)]
+    return {
+        "kind": "end",
+        "time": time(),
+        "model": _model_digest(plan, state, replies),
+        "files": {str(file.relative_to(run_folder.path)): digest_of(file) for file in models if file.exists()},
+        "shares": dict(state.shares),
+        "evaluations": {
+            site: {**asdict(reply.evaluation), **({"signed": dict(reply.signed)} if reply.signed else {})}
+            for site, reply in replies.items()
+            if reply.evaluation
+        },
+        "rejected": dict(rejected),
+    }
+
+
 def _faults(done: Round, site: str) -> list[str]:
     """What a reader should look at: found at the border, or by the guard; each once."""
     terms = done.state.terms.get(site, Terms())
@@ -629,7 +648,7 @@ def _splits(sites: Sites) -> dict[str, dict[str, list[str]]]:
     return {data.name: {part: [data.files[i] for i in getattr(data.split, part)] for part in NAMES} for data in sites}
 
 
-def _about(plan: Plan) -> dict[str, Any]:
+def _about(plan: Plan, run_folder: RunFolder) -> dict[str, Any]:
     sites = {
         name: {
             "n_train": member.n_train,
@@ -641,7 +660,13 @@ def _about(plan: Plan) -> dict[str, Any]:
     }
     # The engine may change between a start and a resume; nothing else may.
     decisive = plan.config.model_dump_json(exclude={"engine"})
-    return {"versions": versions(), "config": sha256(decisive.encode()).hexdigest(), "sites": sites}
+    return {
+        "versions": versions(),
+        "config": sha256(decisive.encode()).hexdigest(),
+        # Whoever checks the ledger later reads the experiment from there.
+        "config_file": digest_of(run_folder.config_file),
+        "sites": sites,
+    }
 
 
 def versions() -> dict[str, str]:
@@ -675,11 +700,9 @@ def _examples(participants: Participants, state: State, replies: Mapping[str, Re
     return found
 
 
-def _results(
-    run_folder: RunFolder, plan: Plan, state: State, replies: Mapping[str, Reply], command: str
-) -> dict[str, Any]:
+def _results(run_folder: RunFolder, plan: Plan, state: State, end: Mapping[str, Any], command: str) -> dict[str, Any]:
     config = plan.config
-    evaluations = {site: reply.evaluation for site, reply in replies.items() if reply.evaluation}
+    evaluations = {site: evaluation_in(recorded) for site, recorded in end["evaluations"].items()}
     dice = {site: evaluation.test_dice for site, evaluation in evaluations.items()}
     rounds = run_folder.rounds()
     validation = {site: evaluation.validation_dice for site, evaluation in evaluations.items()}
@@ -710,7 +733,7 @@ def _results(
         "n_parameters": plan.layout.n_trainable,
         "seconds": round(sum(entry["seconds"] for entry in rounds), 2),
         "megabytes": sum(entry["n_models"] for entry in rounds) * 4 * plan.layout.size / 1e6,
-        "model_sha256": _model_digest(plan, state, replies),
+        "model_sha256": end["model"],
         "device": str(plan.learner.device),
         "command": command,
         "versions": versions(),

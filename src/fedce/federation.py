@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
-from math import isfinite, sqrt
+from math import isinf, sqrt
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -11,13 +11,25 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fedce.algorithms.base import Account, Algorithm, State, Terms
+from fedce.algorithms.base import Account, Algorithm, State, Terms, models_of
 from fedce.errors import ReplyError, RunError
 from fedce.files import read_tensors, write_tensors
 from fedce.messages import Reply, Task
-from fedce.params import Layout, Params, Vector, inner_products, sketch
+from fedce.params import MAX_EXACT_COUNT, Layout, Params, Vector, inner_products, sketch
 
+ZERO_UPDATE = "zero update"
 MAX_REPLICATES = 100
+MAX_LOSS = 1e6
+MAX_STEPS = 1000.0
+"""Times the round's median that a site's new batches may be."""
+STRANGE_STATISTICS = "running statistics far from the others', not used"
+SEEN_AT_THE_BORDER = (ZERO_UPDATE, STRANGE_STATISTICS)
+MAX_SHIFT = 1.0
+"""Standard deviations that a layer's running means may be off the round's median."""
+MAX_SPREAD = 2.0
+"""Times the round's median that a layer's running variances may be."""
+VARIANCE_FLOOR = 1e-5
+"""What batch norm adds to a variance before it divides by its root."""
 
 
 class Engine(Protocol):
@@ -85,6 +97,7 @@ class _CheckedAsk:
     rejected: dict[str, str] = field(default_factory=dict)
     flags: dict[str, tuple[str, ...]] = field(default_factory=dict)
     updates: dict[str, Vector] = field(default_factory=dict)
+    strangers: tuple[str, ...] = ()
     n_models: int = 0
 
     def ask(self, tasks: Sequence[Task]) -> list[Reply]:
@@ -107,11 +120,15 @@ class _CheckedAsk:
                 sound.append(reply)
             else:
                 self.rejected[reply.site] = reason
-        too_long = too_long_of(sound, by_site, self.max_length)
-        self.rejected |= too_long
-        usable = [reply for reply in sound if reply.site not in too_long]
+        outliers = outliers_of(sound, by_site, self.max_length)
+        self.rejected |= outliers
+        usable = [reply for reply in sound if reply.site not in outliers]
+        if tasks[0].action == "train":
+            tamed = {} if isinf(self.max_length) else strangers_of(_trained(usable, by_site))
+            usable = [replace(reply, params=tamed.get(reply.site, reply.params)) for reply in usable]
+            self.strangers = tuple(tamed)
         for reply in usable if tasks[0].action == "train" else ():
-            if flags := flags_of(reply, by_site[reply.site]):
+            if flags := flags_of(reply, by_site[reply.site]) + (STRANGE_STATISTICS,) * (reply.site in self.strangers):
                 self.flags[reply.site] = flags
             self.replies[reply.site] = replace(reply, params=None)
             if self.detect and reply.params is not None:
@@ -168,25 +185,51 @@ def problem_of(reply: Reply, task: Task | None, needs_model: bool = True) -> str
     if len(reply.scores) != len(task.models):
         return f"sent {len(reply.scores)} scores for {len(task.models)} models"
     for loss in (reply.loss, reply.loss_before):
-        if loss is not None and not isfinite(loss):
-            return f"loss {loss} is not finite"
-    if reply.params is not None:
-        if reply.params.layout != task.params.layout:
-            return "its model has another layout; build it from the same [model] table as the server's"
-        if not np.isfinite(reply.params.vector).all():
-            return "its model holds values that are not finite"
+        if loss is not None and not abs(loss) <= MAX_LOSS:
+            return f"loss {loss} is not within {MAX_LOSS:g}"
+    return _problem_of_model(reply.params, task.params.layout) if reply.params is not None else None
+
+
+def _problem_of_model(params: Params, layout: Layout) -> str | None:
+    if params.layout != layout:
+        return "its model has another layout; build it from the same [model] table as the server's"
+    if not np.isfinite(params.vector).all():
+        return "its model holds values that are not finite"
+    if any((params.vector[at_variance] < 0).any() for _, at_variance in layout.running_statistics):
+        return "its model holds a negative variance"
+    counts = params.vector[layout.n_averaged :]
+    if ((counts < 0) | (counts > MAX_EXACT_COUNT) | (counts != np.floor(counts))).any():
+        return f"its model counts batches in other than whole numbers up to {MAX_EXACT_COUNT}"
     return None
 
 
-def too_long_of(replies: Sequence[Reply], tasks: Mapping[str, Task], most: float) -> dict[str, str]:
-    """Replies whose update is longer than so many medians of the round's; fewer than three have no median.
+def outliers_of(replies: Sequence[Reply], tasks: Mapping[str, Task], most: float) -> dict[str, str]:
+    """Models that are too far from the round's median, which fewer than three have not."""
+    if len(trained := _trained(replies, tasks)) < 3 or isinf(most):
+        return {}
+    return _odd_counts(trained, tasks) | _too_long(trained, tasks, most)
 
-    More images are more steps: lengths grow about with the root of their number, which is allowed for within limits,
+
+def _trained(replies: Sequence[Reply], tasks: Mapping[str, Task]) -> list[Reply]:
+    return [reply for reply in replies if reply.params is not None and tasks[reply.site].action == "train"]
+
+
+def _odd_counts(trained: Sequence[Reply], tasks: Mapping[str, Task]) -> dict[str, str]:
+    """Counters take their maximum, so that one site's would be everybody's."""
+    n_averaged = models_of(trained)[0].layout.n_averaged
+    steps = {
+        reply.site: float((model.vector[n_averaged:] - tasks[reply.site].params.vector[n_averaged:]).max(initial=0))
+        for reply, model in zip(trained, models_of(trained), strict=True)
+    }
+    allowed = MAX_STEPS * max(median(steps.values()), 1.0)
+    reason = f"its model counts more than {MAX_STEPS:g} times as many new batches as the median"
+    return {site: reason for site, count in steps.items() if count > allowed}
+
+
+def _too_long(trained: Sequence[Reply], tasks: Mapping[str, Task], most: float) -> dict[str, str]:
+    """More images are more steps: lengths grow about with the root of their number, which is allowed for within limits,
     because the number is the site's own word.
     """
-    trained = [reply for reply in replies if reply.params is not None and tasks[reply.site].action == "train"]
-    if len(trained) < 3:
-        return {}
     layout = next(iter(tasks.values())).params.layout
     images = median(reply.n_train for reply in trained)
     rejected = {}
@@ -206,6 +249,37 @@ def too_long_of(replies: Sequence[Reply], tasks: Mapping[str, Task], most: float
     return rejected
 
 
+def strangers_of(trained: Sequence[Reply]) -> dict[str, Params]:
+    """Sites whose running statistics are far from the others', and their models with the round's median instead.
+
+    In batch norm's own measure: a mean in standard deviations of what it is the mean of, a variance as a ratio, both
+    in root mean square over a layer. A variance that is too small does no harm in a mean.
+    """
+    models = models_of(trained)
+    layers = models[0].layout.running_statistics if len(models) >= 3 else ()
+    far = np.zeros(len(models), bool)
+    for at_mean, at_variance in layers:
+        means = np.array([model.vector[at_mean] for model in models], np.float64)
+        variances = np.array([model.vector[at_variance] for model in models], np.float64) + VARIANCE_FLOOR
+        usual = np.median(variances, axis=0)
+        shifts = np.sqrt(((means - np.median(means, axis=0)) ** 2 / usual).mean(axis=1))
+        spreads = np.sqrt((np.maximum(variances / usual, 1.0) ** 2).mean(axis=1))
+        far |= (shifts > MAX_SHIFT) | (spreads > MAX_SPREAD)
+    if not far.any():
+        return {}
+    layout = models[0].layout
+    statistics = slice(layout.n_trainable, layout.n_averaged)
+    usual = np.median([model.vector[statistics] for model in models], axis=0)
+    return {
+        reply.site: Params(
+            layout,
+            np.concatenate([model.trainable, usual.astype(np.float32), model.vector[layout.n_averaged :]]),
+        )
+        for reply, model, is_far in zip(trained, models, far, strict=True)
+        if is_far
+    }
+
+
 def _length(reply: Reply, task: Task, part: slice) -> float:
     assert reply.params is not None
     with np.errstate(over="ignore"):  # Too long for a number is too long.
@@ -222,7 +296,7 @@ def _dice_of(reply: Reply) -> Iterator[float | None]:
 def flags_of(reply: Reply, task: Task) -> tuple[str, ...]:
     """What a reader of the ledger should look at."""
     if reply.params is not None and np.array_equal(reply.params.trainable, task.params.trainable):
-        return ("zero update",)
+        return (ZERO_UPDATE,)
     return ()
 
 
@@ -278,7 +352,7 @@ def rounds(
         after = algorithm.round(replace(state, sites=asked), checked.ask)
         expelled = (*state.expelled, *(site for site in asked if site not in after.sites))
         sites = tuple(site for site in everybody if site not in expelled)
-        round_no, state = state.round_no, replace(after, sites=sites, expelled=expelled)
+        round_no, state = state.round_no, replace(after, sites=sites, expelled=expelled, strangers=checked.strangers)
         if draw:
             state = replace(state, draws={**draws, **{site: draws[site] + 1 for site in asked}})
         similarity = similarity_to_others(checked.updates, state.rho)
@@ -343,6 +417,7 @@ def save_state(path: Path, state: State, entry: Mapping[str, Any] | None = None)
         "is_mean": state.is_mean,
         "values": state.values,
         "suspects": state.suspects,
+        "strangers": state.strangers,
         "expelled": state.expelled,
         "draws": state.draws,
         "notes": state.notes,
@@ -387,6 +462,7 @@ def load_saved(path: Path, layout: Layout) -> tuple[State, dict[str, Any] | None
         values=about["values"],
         sketches=under("sketch/"),
         suspects=tuple(about["suspects"]),
+        strangers=tuple(about.get("strangers", ())),
         expelled=tuple(about.get("expelled", ())),
         draws=about.get("draws", {}),
         notes=tuple(about["notes"]),

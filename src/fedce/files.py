@@ -5,6 +5,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from hashlib import file_digest
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,18 @@ def writing(path: Path) -> Iterator[Path]:
 def write_bytes(path: Path, content: bytes) -> None:
     with writing(path) as aside:
         aside.write_bytes(content)
+
+
+def digest_of(path: Path) -> str:
+    with path.open("rb") as file:
+        return file_digest(file, "sha256").hexdigest()
+
+
+def private_folder(path: Path) -> Path:
+    """A folder that only its owner may look into, also where it was there before."""
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path.chmod(0o700)
+    return path
 
 
 def write_private(path: Path, content: bytes) -> None:

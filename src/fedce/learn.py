@@ -18,7 +18,7 @@ from fedce.algorithms.base import Moments, Pull, Trained
 from fedce.config import TrainConfig, load_object
 from fedce.data.augment import Augment
 from fedce.errors import ConfigError, DataError
-from fedce.params import KINDS, Entry, Kind, Layout, Params, Vector
+from fedce.params import KINDS, MAX_EXACT_COUNT, Entry, Kind, Layout, Params, Vector
 
 Pixels = NDArray[np.uint8]
 Normalize = Literal["unit", "zscore"]
@@ -28,8 +28,6 @@ SCORING_BATCH = 16
 """Larger ones leave the cache: 32 are up to a fifth slower, with the same bits."""
 NARROW = 4
 """A transposed convolution to so few channels, as a U-Net's last one to its classes, is slow in oneDNN."""
-MAX_EXACT_COUNT = 2**24
-"""Up to here float32, which carries counters, holds every whole number."""
 
 
 def layout_of(network: nn.Module) -> Layout:

@@ -2,18 +2,21 @@
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from hashlib import sha256
 from typing import Any
 
 from fedce import algorithms
 from fedce.algorithms import FedAvg, FedCE, Uniform
 from fedce.algorithms.base import Account, Terms, normalise
-from fedce.algorithms.guard import Claim, Signs, judged, suspects_after
+from fedce.algorithms.guard import Claim, Signs, believed_novelty, judged, suspects_after
 from fedce.errors import ReplyError
-from fedce.federation import Draw
+from fedce.fairness import fairness
+from fedce.federation import SEEN_AT_THE_BORDER, Draw
+from fedce.files import digest_of
 from fedce.identity import is_signed
-from fedce.record import NO_LINE, RunFolder, signed_text
+from fedce.messages import Evaluation
+from fedce.record import NO_LINE, RunFolder, evaluation_in, signed_text
 from fedce.wire import ReplyForm
 
 Entry = Mapping[str, Any]
@@ -21,6 +24,7 @@ Numbered = Sequence[tuple[int, Entry]]
 """Entries with the numbers of their lines."""
 REPORTED = {"n_train": "n_train", "score": "score", "loss": "loss", "err": "error_without"}
 """What the ledger says of a site, and where the site said it."""
+_DONE = {"start": "started", "resume": "continued"}
 
 
 @dataclass(frozen=True)
@@ -68,7 +72,13 @@ def verify(
     problems += _chain(lines, hashes, entries)
     try:
         problems += _order(entries)
-        for part in (_Draws(run, entries), _Signatures(run, entries, coordinator, keys or {}), _Replay(run, entries)):
+        problems += _config(run, entries)
+        for part in (
+            _Draws(run, entries),
+            _Signatures(run, entries, coordinator, keys or {}),
+            _Replay(run, entries),
+            _Results(run, entries),
+        ):
             problems += part.problems
             facts += part.facts
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
@@ -111,6 +121,14 @@ def _order(entries: Numbered) -> Iterator[str]:
             yield f"line {number} is {entry['kind']!r}, and follows the end in line {ended}"
 
 
+def _config(run: RunFolder, entries: Numbered) -> Iterator[str]:
+    """The experiment that all else is checked by is the one that the run was started, and continued, with."""
+    digest = digest_of(run.config_file)
+    for number, entry in entries:
+        if entry["kind"] in ("start", "resume") and entry.get("config_file") != digest:
+            yield f"line {number}: {run.config_file.name} is not the file that the run was {_DONE[entry['kind']]} with"
+
+
 class _Draws:
     """Where not all take part in every round: nobody was passed over."""
 
@@ -141,6 +159,9 @@ class _Draws:
                 passed_over, instead = ", ".join(sorted(expected - asked)), ", ".join(sorted(asked - expected))
                 self.problems.append(f"line {number}: {passed_over} was passed over for {instead or 'nobody'}")
                 return
+            if unasked := sorted(entry["sites"].keys() - asked):
+                self.problems.append(f"line {number}: {', '.join(unasked)} took part and was not drawn")
+                return
             draws |= {site: draws[site] + 1 for site in asked}
             n_checked += 1
         self.facts.append(f"the sites of {n_checked} rounds drawn again")
@@ -153,22 +174,38 @@ class _Signatures:
         self.problems: list[str] = []
         self.facts: list[str] = []
         self.n_signed = self.n_lines_signed = 0
+        algorithm = algorithms.built_in(run.config.algorithm)
+        self.is_measured_by_sites = isinstance(algorithm, FedCE) and algorithm.estimate == "site"
+        self.is_guarded = isinstance(algorithm, FedCE) and algorithm.guard == "standard"
         start = entries[0][1]
         key = str(start.get("coordinator", ""))
         if expected is not None and key != expected:
             self.problems.append(f"the coordinator's key is {key or 'missing'}, not {expected}")
-        stated = {**{site: own for site, own in run.config.engine.members.items() if own}, **pinned}
+        engine = run.config.engine
+        stated = {**{site: own for site, own in engine.members.items() if own}, **pinned}
         keys = self._keys(entries, stated)
+        for site in sorted(pinned.keys() - keys.keys()):
+            self.problems.append(f"{site}, whose key you stated, never joined")
+        # Where nobody has a key, all sites were the coordinator's own processes.
+        have_keys = bool(keys or stated) or engine.name != "local" or "run" in start
+        self.run = str(start.get("run", ""))
+        before: dict[str, Terms] = {}
+        round_no = 0
         for number, entry in entries:
             self._line(number, entry, expected or key)
-            # Where nobody has a key, all sites were the coordinator's own processes.
-            for site, facts in entry["sites"].items() if entry["kind"] == "round" and keys else ():
-                self._site(number, site, facts, keys.get(site), str(start.get("run", "")), entry["round"])
+            if have_keys and entry["kind"] == "round":
+                round_no = entry["round"] + 1
+                for site, facts in entry["sites"].items():
+                    self._answer(f"line {number}, {site}", site, facts, keys.get(site), round_no - 1, before)
+                before = {site: Terms.from_record(facts) for site, facts in entry["sites"].items()}
+            if have_keys and entry["kind"] == "end":
+                for site, facts in entry["evaluations"].items():
+                    self._evaluation(f"line {number}, {site}", site, facts, keys.get(site), round_no)
         if key:
             self.facts.append(f"{self.n_lines_signed} lines signed by the coordinator {key}")
         else:
             self.facts.append("not signed by a coordinator")
-        if keys:
+        if have_keys:
             self.facts.append(f"{self.n_signed} answers signed by {len(keys)} sites")
         else:
             self.facts.append("all sites were processes of the coordinator, so there are no signatures of their own")
@@ -197,29 +234,47 @@ class _Signatures:
         else:
             self.n_lines_signed += 1
 
-    def _site(self, number: int, site: str, facts: Entry, key: str | None, run: str, round_no: int) -> None:
-        where = f"line {number}, {site}"
+    def _form(self, where: str, site: str, facts: Entry, key: str | None, round_no: int) -> ReplyForm | None:
+        """What the site signed; None, and a problem, where it did not."""
         signed = facts.get("signed")
         if key is None or not isinstance(signed, dict):
             self.problems.append(f"{where}: its answer is not signed" if key else f"{where} never joined")
-            return
+            return None
         content = str(signed.get("content", ""))
         if not is_signed(content, str(signed.get("signature", "")), key):
             self.problems.append(f"{where}: the signature is not by the key that it joined with")
-            return
+            return None
         try:
             form = ReplyForm.read(content)
         except ReplyError as error:
             self.problems.append(f"{where}: {error}")
-            return
-        if (form.run, form.site, form.round_no) != (run, site, round_no):
+            return None
+        if (form.run, form.site, form.round_no) != (self.run, site, round_no):
             self.problems.append(
                 f"{where}: it signed an answer of {form.site}, round {form.round_no + 1}, another time"
             )
-        for name, said in REPORTED.items():
-            if facts.get(name) != getattr(form, said):
-                self.problems.append(f"{where}: {name} is {facts.get(name)}, and it signed {getattr(form, said)}")
         self.n_signed += 1
+        return form
+
+    def _answer(
+        self, where: str, site: str, facts: Entry, key: str | None, round_no: int, before: Mapping[str, Terms]
+    ) -> None:
+        """What is recorded of a site's answer is what it signed; `before` are the terms of the round before."""
+        if (form := self._form(where, site, facts, key, round_no)) is None:
+            return
+        said = {name: getattr(form, field) for name, field in REPORTED.items()}
+        said["err_replicates"] = [round(error, 5) for error in form.error_replicates]
+        if self.is_measured_by_sites:
+            said["cos"] = believed_novelty(form.novelty, before.get(site, Terms())) if self.is_guarded else form.novelty
+        for name, value in said.items():
+            if facts.get(name) != value:
+                self.problems.append(f"{where}: {name} is {facts.get(name)}, and it signed {value}")
+
+    def _evaluation(self, where: str, site: str, facts: Entry, key: str | None, round_no: int) -> None:
+        if (form := self._form(where, site, facts, key, round_no)) is None:
+            return
+        if form.evaluation is None or form.evaluation.model_dump() != asdict(evaluation_in(facts)):
+            self.problems.append(f"{where}: it signed another evaluation of the final model")
 
 
 class _Replay:
@@ -229,10 +284,9 @@ class _Replay:
         self.problems: list[str] = []
         self.facts: list[str] = []
         rounds = [(number, entry) for number, entry in entries if entry["kind"] == "round"]
-        algorithm = algorithms.make(run.config.algorithm.name, run.config.algorithm.options)
+        algorithm = algorithms.built_in(run.config.algorithm)
         if not isinstance(algorithm, FedCE | FedAvg | Uniform):
             self.facts.append(f"the shares of {run.config.algorithm.name} don't follow from the ledger alone")
-            self._end(run, entries, {})
             return
         accounts: Mapping[str, Account] = {}
         shares: Mapping[str, float] = {}
@@ -251,7 +305,10 @@ class _Replay:
             self._compare(number, sites, "share", shares)
         what = "weights and shares" if isinstance(algorithm, FedCE) else "weights"
         self.facts.append(f"{what} of {len(rounds)} rounds worked out again")
-        self._end(run, entries, shares)
+        for ended in (entry["shares"] for _, entry in entries if entry["kind"] == "end" and shares):
+            for site in sorted({*shares, *ended}):
+                if abs(ended.get(site, 0.0) - shares.get(site, 0.0)) > 1e-12:
+                    self.problems.append(f"the end gives {site} {ended.get(site)}, and the rounds {shares.get(site)}")
 
     def _fedce(
         self, algorithm: FedCE, accounts: Mapping[str, Account], sites: Mapping[str, Entry]
@@ -290,6 +347,9 @@ class _Replay:
                 followed = judged(plain, signs) == term
             if not followed:
                 self.problems.append(f"line {number}, {site}: the trust in it does not follow from what the guard saw")
+            faults = Signs(**term.signs).faults if term.signs else []
+            if not set(faults) <= set(sites[site]["flags"]) <= {*faults, *SEEN_AT_THE_BORDER}:
+                self.problems.append(f"line {number}, {site}: its flags do not follow from what the guard saw")
         return suspects_after(suspects, terms)
 
     def _compare(self, number: int, sites: Mapping[str, Entry], name: str, found: Mapping[str, float]) -> None:
@@ -299,13 +359,16 @@ class _Replay:
                     f"line {number}, {site}: its {name} is {facts[name]:.6f}, and {found[site]:.6f} by the terms"
                 )
 
-    def _end(self, run: RunFolder, entries: Numbered, shares: Mapping[str, float]) -> None:
-        """What was published is what the ledger ends with, and that follows from its rounds."""
+
+class _Results:
+    """What was published is what the ledger ends with."""
+
+    def __init__(self, run: RunFolder, entries: Numbered) -> None:
+        self.problems: list[str] = []
+        self.facts: list[str] = []
         end = next((entry for _, entry in entries if entry["kind"] == "end"), None)
-        ended = end["shares"] if end is not None else shares
-        for site, share in shares.items():
-            if abs(ended.get(site, 0.0) - share) > 1e-12:
-                self.problems.append(f"the end gives {site} {ended.get(site)}, and the rounds {share}")
+        if end is not None:
+            self._files(run, end["files"])
         if not run.results_file.exists():
             return
         if end is None:
@@ -314,11 +377,40 @@ class _Replay:
         results = run.results
         if results["model_sha256"] != end["model"]:
             self.problems.append("the model in results.json is not the one that the ledger ends with")
-        for site, share in results["contributions"].items():
-            if end["shares"].get(site, 0.0) != share:
+        shares = dict.fromkeys(results["contributions"], 0.0) | end["shares"]
+        self._compare("", results["contributions"], shares)
+        evaluations = {site: evaluation_in(recorded) for site, recorded in end["evaluations"].items()}
+        dice = {site: found.test_dice for site, found in evaluations.items()}
+        self._compare("Dice ", results["dice"], dice)
+        self._compare("validation Dice ", results["validation_dice"], _each(evaluations, "validation_dice"))
+        self._compare("Dice by class ", results["dice_by_class"], _each(evaluations, "test_dice_by_class"))
+        self._compare("Dice without it ", results["dice_without"], _each(evaluations, "test_dice_without"))
+        if results["fairness"] != fairness(list(dice.values())).as_dict():
+            self.problems.append("the fairness in results.json does not follow from the Dice")
+        self.facts.append("contributions and Dice in results.json are those of the ledger's end")
+
+    def _files(self, run: RunFolder, files: Mapping[str, str]) -> None:
+        for name, digest in files.items():
+            file = run.path / name
+            if not file.resolve().is_relative_to(run.path.resolve()):
+                self.problems.append(f"the end names a file outside of the run folder, {name}")
+            elif not file.exists():
+                self.facts.append(f"{name} is not here, and was not checked")
+            elif digest_of(file) != digest:
+                self.problems.append(f"{name} is not the file that the ledger ends with")
+            else:
+                self.facts.append(f"{name} is the file that the ledger ends with")
+
+    def _compare(self, what: str, given: Mapping[str, Any], ended: Mapping[str, Any]) -> None:
+        for site in sorted({*given, *ended}):
+            if given.get(site) != ended.get(site):
                 self.problems.append(
-                    f"results.json gives {site} {share}, the ledger ends with {end['shares'].get(site)}"
+                    f"results.json gives {site} {what}{given.get(site)}, the ledger ends with {ended.get(site)}"
                 )
+
+
+def _each(evaluations: Mapping[str, Evaluation], name: str) -> dict[str, Any]:
+    return {site: getattr(evaluation, name) for site, evaluation in evaluations.items()}
 
 
 def summary_of(entry: Entry) -> str:

@@ -41,6 +41,8 @@ class Task:
     rho: float | None = None
     """The site's own weight in `params`, 0 if it did not take part in the last round; None if `params` is no mean of
     the sites' models."""
+    has_its_statistics: bool = True
+    """Whether the running statistics that the site sent are in `params` too."""
     action: Literal["train", "score", "evaluate"] = "train"
     models: tuple[Params, ...] = ()
     """Models to be scored on the validation split (action "score"), the same for all sites."""

@@ -23,6 +23,8 @@ KINDS: tuple[Kind, ...] = ("trainable", "buffer", "counter")
 # A multiple of the cache line; small enough that a block of some ten sites in float64 stays in the L2 cache.
 BLOCK = 4096
 FEW = 32
+MAX_EXACT_COUNT = 2**24
+"""Whole numbers up to here are exact in float32."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,14 @@ class Layout:
         for entry in self.entries:
             yield entry, slice(start, start + entry.size)
             start += entry.size
+
+    @cached_property
+    def running_statistics(self) -> tuple[tuple[slice, slice], ...]:
+        """Where each batch norm's running means and running variances lie."""
+        places = {entry.name: where for entry, where in self.slices()}
+        layers = [name.removesuffix("running_mean") for name in places if name.endswith("running_mean")]
+        pairs = [(places[f"{layer}running_mean"], places.get(f"{layer}running_var")) for layer in layers]
+        return tuple((means, variances) for means, variances in pairs if variances is not None)
 
     @cached_property
     def norm(self) -> NDArray[np.bool_]:

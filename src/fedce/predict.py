@@ -9,27 +9,29 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from fedce import models
-from fedce.config import DataConfig
+from fedce.config import DataConfig, code_in
 from fedce.data.items import is_volume, stem
 from fedce.data.overlays import overlay
 from fedce.data.pixels import Classes, image_bytes, to_bytes, wide, with_channels
 from fedce.data.resizing import from_size, to_size
 from fedce.data.volumes import nifti_bytes, read_itk, sliced, unsliced
-from fedce.errors import DataError, Problems, RunError
+from fedce.errors import ConfigError, DataError, Problems, RunError
 from fedce.files import read_tensors, write_bytes, writing
 from fedce.learn import Learner
 from fedce.params import from_named
 from fedce.record import RunFolder
 
 
-def predict_files(run_path: Path, images: Sequence[Path], out: Path, site: str | None = None) -> Iterator[Path]:
-    """Segment images and volumes.
+def predict_files(
+    run_path: Path, images: Sequence[Path], out: Path, site: str | None = None, *, trust_code: bool = False
+) -> Iterator[Path]:
+    """Segment images and volumes. With `trust_code`, Python code that the run's network or loss is named by is run.
 
     An image gives NAME.png (the mask, with the values of data.classes) and NAME-overlay.png; a volume NAME.nii.gz, in
     the place and orientation of the volume, and an overlay of the slice where most was found.
     """
     run = RunFolder.open(run_path)
-    learner, classes, shape = load_learner(run, site)
+    learner, classes, shape = load_learner(run, site, trust_code=trust_code)
     _check_targets(images, out)
     # All are looked at before anything is written, so that a bad one leaves nothing half-done.
     problems = Problems()
@@ -81,9 +83,13 @@ def _save(path: Path, picture: Image.Image) -> None:
         picture.save(aside, format="PNG")
 
 
-def load_learner(run: RunFolder, site: str | None) -> tuple[Learner, Classes, Shape]:
+def load_learner(run: RunFolder, site: str | None, *, trust_code: bool) -> tuple[Learner, Classes, Shape]:
     """The run's network with its weights, its classes, and the shape of the images that it was trained on."""
     config = run.config
+    code = {key: path for key, path in code_in(config).items() if key != "algorithm.name"}  # That is not needed here.
+    if code and not trust_code:
+        named = ", ".join(f"{key} = {path}" for key, path in code.items())
+        raise ConfigError(f"{run.config_file} names code that would be run ({named}); add --trust-code if you trust it")
     path = run.site_model_file(site) if site else run.model_file
     if not path.exists():
         own = sorted(file.stem for file in run.site_model_file("").parent.glob("*.safetensors"))

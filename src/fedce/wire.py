@@ -11,19 +11,19 @@ from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from safetensors import SafetensorError
 from safetensors.numpy import load as tensors_from_bytes
 from safetensors.numpy import save as tensors_to_bytes
 
-from fedce.config import SITE_NAME
+from fedce.config import SITE_NAME, short_enough
 from fedce.errors import ReplyError, first_problem
 from fedce.messages import MAX_MODELS, Evaluation, Member, Reply, Task
 from fedce.params import Layout, Params
 
 Arrays = Mapping[str, NDArray[Any]]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
-SiteName = Annotated[str, Field(pattern=SITE_NAME)]
+SiteName = Annotated[str, Field(pattern=SITE_NAME), AfterValidator(short_enough)]
 """It becomes the name of a folder and of a file."""
 Hex = Annotated[str, Field(max_length=128, pattern="^[0-9a-f]*$")]
 Number = Annotated[float, Field(allow_inf_nan=False)]
@@ -87,6 +87,7 @@ class TaskForm(_Form):
     round_no: int
     action: Literal["train", "score", "evaluate"]
     rho: Number | None
+    has_its_statistics: bool
     score_local: bool
     persist: bool
     shares: dict[Name, Number]
@@ -105,7 +106,8 @@ class MemberForm(_Form):
     n_train: Annotated[int, Field(ge=1, le=10**9)]
     n_validation: Annotated[int, Field(ge=1, le=10**9)]
     n_test: Annotated[int, Field(ge=0, le=10**9)]
-    shape: tuple[Side, Side, Side]
+    shape: tuple[Literal[1, 3], Side, Side]
+    """(channels, height, width): grey or colour."""
     classes: dict[Name, Annotated[tuple[int, ...], Field(max_length=256)]]
     fingerprint: Hex
     versions: dict[Name, Name]
@@ -167,6 +169,7 @@ def task_parcel(task: Task, run: str, n_channels: int) -> Parcel:
         round_no=task.round_no,
         action=task.action,
         rho=task.rho,
+        has_its_statistics=task.has_its_statistics,
         score_local=task.score_local,
         persist=task.persist,
         shares=dict(task.shares),
@@ -184,6 +187,7 @@ def task_from(form: TaskForm, arrays: Arrays, layout: Layout) -> Task:
         round_no=form.round_no,
         params=_params(arrays, "params", layout),
         rho=form.rho,
+        has_its_statistics=form.has_its_statistics,
         action=form.action,
         models=tuple(_params(arrays, f"model-{i}", layout) for i in range(form.n_models)),
         score_local=form.score_local,

@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedce.algorithms import FedAvg, FedCE
-from fedce.algorithms.base import Account, State, Terms
+from fedce.algorithms.base import Account, Memory, State, Terms, without_site
 from fedce.errors import ReplyError, RunError
-from fedce.federation import Draw, draws_of, load_state, problem_of, rounds, save_state, too_long_of
+from fedce.federation import Draw, draws_of, load_state, outliers_of, problem_of, rounds, save_state, strangers_of
 from fedce.messages import Reply, Task
+from fedce.params import Entry, Layout, Params
 from support import FakeFederation, FakeSite, params
 
 TASK = Task("a", 3, params([1.0, 2.0]))
@@ -48,7 +49,8 @@ def test_a_bad_reply_is_refused_with_its_reason(change, reason):
     [
         ({"params": None}, "sent no model"),
         ({"score": None}, "sent no validation score"),
-        ({"loss": float("nan")}, "loss nan is not finite"),
+        ({"loss": float("nan")}, "loss nan is not within 1e+06"),
+        ({"loss_before": 1e20}, "loss 1e+20 is not within 1e+06"),
         ({"n_train": 2.5}, "claims 2.5 training images"),
         ({"scores": (0.5,)}, "sent 1 scores for 0 models"),
     ],
@@ -75,8 +77,8 @@ def test_who_was_not_asked_is_refused():
 class ScriptedEngine:
     """Fake sites, with some replies changed on the way."""
 
-    def __init__(self, algorithm, sites, change):
-        self.federation = FakeFederation(algorithm, sites)
+    def __init__(self, algorithm, sites, change, start=None):
+        self.federation = FakeFederation(algorithm, sites, start)
         self.change = change
 
     def here(self, sites):
@@ -146,7 +148,7 @@ def long_reply(site, length, n_train=10):
 
 def too_long(most, *replies):
     tasks = {reply.site: Task(reply.site, 0, params([0.0, 0.0])) for reply in replies}
-    return set(too_long_of(replies, tasks, most))
+    return set(outliers_of(replies, tasks, most))
 
 
 def test_an_update_may_not_be_much_longer_than_the_median():
@@ -176,10 +178,80 @@ def test_statistics_may_not_be_far_out_either():
     def found(last):
         replies = [reply("a", 1.0), reply("b", 2.0), reply("c", 3.0), reply("d", last)]
         tasks = {one.site: Task(one.site, 0, params([0.0, 0.0], n_buffers=1)) for one in replies}
-        return too_long_of(replies, tasks, 5)
+        return outliers_of(replies, tasks, 5)
 
     assert found(200.0) == {}
     assert found(1e9) == {"d": "its change of statistics is more than 100 times as long as the median"}
+
+
+def normalised(weight=1.0, mean=0.0, variance=1.0, count=5.0):
+    """A model with one batch norm."""
+    kinds = (("weight", "trainable"), ("running_mean", "buffer"), ("running_var", "buffer"))
+    entries = [Entry(f"norm.{name}", (1,), kind) for name, kind in (*kinds, ("num_batches_tracked", "counter"))]
+    return Params(Layout(tuple(entries)), np.array([weight, mean, variance, count], np.float32))
+
+
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [
+        (normalised(variance=-1e-3), "a negative variance"),
+        (normalised(count=-1), "whole numbers"),
+        (normalised(count=2.5), "whole numbers"),
+        (normalised(count=1e9), "whole numbers up to 16777216"),
+    ],
+)
+def test_statistics_that_no_training_gives_are_refused(model, reason):
+    task = Task("a", 0, normalised())
+    assert problem_of(Reply("a", 0, 10, normalised(variance=0, count=2**24), score=0.5), task) is None
+    assert reason in problem_of(Reply("a", 0, 10, model, score=0.5), task)
+
+
+@pytest.mark.parametrize(
+    ("beyond", "within"),
+    [
+        ({"mean": 2.1}, {"mean": 1.9}),
+        ({"mean": -2.1}, {"mean": -1.9}),
+        ({"variance": 8.1}, {"variance": 7.9}),
+        ({"variance": 1e30}, {"variance": 0.0}),
+    ],
+)
+def test_running_statistics_far_from_the_others_are_not_used(beyond, within):
+    def replies(last):
+        models = [normalised(3.0, variance=4.0) for _ in range(3)]
+        models.append(normalised(7.0, **{"variance": 4.0, "count": 9, **last}))
+        return [Reply(site, 0, 10, model, score=0.5) for site, model in zip("abcd", models, strict=True)]
+
+    assert strangers_of(replies(within)) == {}
+    found = strangers_of(replies(beyond))
+    assert found.keys() == {"d"}
+    assert found["d"].vector.tolist() == [7.0, 0.0, 4.0, 9.0], "the update is used, the statistics are the others'"
+    assert strangers_of(replies(beyond)[2:]) == {}, "two have no majority"
+
+
+def test_a_count_of_batches_cant_run_away():
+    def found(count, most=5.0):
+        models = [normalised(1.0, count=15), normalised(1.1, count=15), normalised(1.2, count=count)]
+        replies = [Reply(site, 0, 10, model, score=0.5) for site, model in zip("abc", models, strict=True)]
+        return outliers_of(replies, dict.fromkeys("abc", Task("a", 0, normalised(0.0))), most)
+
+    assert found(9_900) == {}
+    assert found(10_100) == {"c": "its model counts more than 1000 times as many new batches as the median"}
+    assert found(10_100, float("inf")) == {}
+
+
+def test_whose_statistics_did_not_enter_leaves_them_in_what_it_takes_itself_out_of():
+    members = [FakeSite(name, [i, 0, i, 0]) for i, name in enumerate("abc", 1)] + [FakeSite("d", [4, 0, 98, 0])]
+    engine = ScriptedEngine(FedAvg(), members, lambda reply: reply, normalised(0.0))
+    done = next(rounds(FedAvg(), engine.federation.state, engine, 1))
+    assert done.rejected == {}
+    assert done.flags == {"d": ("running statistics far from the others', not used",)}
+    assert done.state.params.vector.tolist() == pytest.approx([2.5, 0.0, (2 + 3 + 4 + 3.5) / 4, 5.0])
+    sent = normalised(4.0, variance=99)
+    without = without_site(done.state.task_for("d"), Memory(0, sent))
+    assert without.vector[0] == pytest.approx((1 + 2 + 3) / 3)
+    assert without.vector[2] == done.state.params.vector[2]
+    others = without_site(done.state.task_for("a"), Memory(0, normalised(1.0, variance=2.0)))
+    assert others.vector[2] == pytest.approx((3 + 4 + 3.5) / 3)
 
 
 def test_two_updates_have_no_median():

@@ -11,8 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fedce import experiment, load_sites
-from fedce.config import load
+from fedce.config import EngineConfig, load
 from fedce.experiment import coordinate, resolve, versions
+from fedce.files import digest_of
 from fedce.identity import Identity
 from fedce.ledger import verify
 from fedce.record import RunFolder, signed_text
@@ -25,9 +26,12 @@ SITES = ("site1", "site2", "site3")
 @pytest.fixture(scope="module")
 def signed_run(tmp_path_factory) -> Path:
     """A finished run whose sites signed what they said."""
-    folder = tmp_path_factory.mktemp("signed")
-    changes = {"data.scale": "tiny", "data.sites": list(SITES), "model.channels": [4, 8], "rounds": 4}
-    config = load(None, {**changes, "engine.name": "flower", "engine.members": dict.fromkeys(SITES, "")})
+    return signed_at(tmp_path_factory.mktemp("signed"))
+
+
+def signed_at(folder: Path, changes=None) -> Path:
+    tiny = {"data.scale": "tiny", "data.sites": list(SITES), "model.channels": [4, 8], "rounds": 4, **(changes or {})}
+    config = load(None, {**tiny, "engine.name": "flower", "engine.members": dict.fromkeys(SITES, "")})
     sites = {
         name: Resident(at_hospital(resolve(config), name, "fundus6"), name, folder / name, versions()) for name in SITES
     }
@@ -65,7 +69,7 @@ def test_a_ledger_as_it_was_written_is_sound(run: RunFolder):
 
 
 def test_the_sites_signatures_are_there(signed_run: Path):
-    assert "12 answers signed by 3 sites" in verify(RunFolder(signed_run)).facts
+    assert "15 answers signed by 3 sites" in verify(RunFolder(signed_run)).facts
 
 
 def test_a_dropped_a_doubled_and_a_moved_line_are_named(run: RunFolder):
@@ -191,12 +195,131 @@ def test_a_ghost_and_a_swapped_key_are_found(signed_run: Path, tmp_path: Path):
             if entry["kind"] == "round":
                 content = entry["sites"]["site2"]["signed"]["content"]
                 entry["sites"]["site2"]["signed"]["signature"] = forger.sign(content)
+            if entry["kind"] == "end":
+                signed = entry["evaluations"]["site2"]["signed"]
+                signed["signature"] = forger.sign(signed["content"])
 
     forger = Identity.at(tmp_path / "forger.pem")
     other = forger.public
     assert forged(run, swap) == ()
     # Nobody but the site itself knows better, and it may say so.
     assert any("joins with the key" in problem for problem in verify(run, keys={"site2": own}).problems)
+
+
+def test_a_coordinator_who_strips_all_signatures_is_found(signed_run: Path, tmp_path: Path):
+    shutil.copytree(signed_run, tmp_path / "run")
+    run = RunFolder(tmp_path / "run")
+    own = next(entry for entry in run.ledger() if entry["kind"] == "join" and entry["site"] == "site2")["key"]
+
+    def strip(entries):
+        entries[:] = [entry for entry in entries if entry["kind"] != "join"]
+        entries[0].pop("run")
+        for entry in entries:
+            for facts in (entry["sites"] if entry["kind"] == "round" else entry.get("evaluations", {})).values():
+                facts.pop("signed")
+
+    assert any("site1 never joined" in problem for problem in forged(run, strip))
+    # Also where the experiment is said to have been another one from the start.
+    run.write_config(run.config.model_copy(update={"engine": EngineConfig()}))
+
+    def start_anew(entries):
+        strip(entries)
+        entries[0]["config_file"] = digest_of(run.config_file)
+
+    shutil.copy(signed_run / "ledger.jsonl", run.ledger_file)
+    assert forged(run, start_anew) == ()
+    assert "site2, whose key you stated, never joined" in verify(run, keys={"site2": own}).problems
+
+
+def test_another_experiment_than_it_was_started_with_is_found(run: RunFolder):
+    text = run.config_file.read_text("utf-8")
+    run.config_file.write_text(text.replace('name = "fedce"', 'name = "fedprox"'), "utf-8")
+    assert "line 1: config.toml is not the file that the run was started with" in verify(run).problems
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda results: results["contributions"].pop("site1"), "results.json gives site1 None"),
+        (lambda results: results["contributions"].update(friend=0.5), "results.json gives friend 0.5"),
+        (lambda results: results["dice"].update(site1=0.99), "results.json gives site1 Dice 0.99"),
+        (lambda results: results["validation_dice"].update(site1=0.9), "results.json gives site1 validation Dice 0.9"),
+        (lambda results: results["fairness"].update(mean=0.9), "the fairness in results.json does not follow"),
+    ],
+)
+def test_results_other_than_the_ledgers_end_are_found(run: RunFolder, change, problem):
+    results = run.results
+    change(results)
+    run.write_results(results)
+    assert any(problem in found for found in verify(run).problems)
+
+
+def test_another_model_file_is_found(run: RunFolder):
+    assert "model.safetensors is the file that the ledger ends with" in verify(run).facts
+    content = bytearray(run.model_file.read_bytes())
+    content[-1] ^= 1
+    run.model_file.write_bytes(bytes(content))
+    assert "model.safetensors is not the file that the ledger ends with" in verify(run).problems
+    run.model_file.unlink()
+    assert verify(run).sound
+    assert "model.safetensors is not here, and was not checked" in verify(run).facts
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda end: end["shares"].update(friend=0.5), "the end gives friend 0.5, and the rounds None"),
+        (lambda end: end["files"].update({"../../x": "0"}), "a file outside of the run folder"),
+        (lambda end: end["evaluations"]["site1"].update(validation_dice=0.9), "signed another evaluation"),
+    ],
+)
+def test_an_end_that_does_not_follow_is_found(signed_run: Path, tmp_path: Path, change, problem):
+    shutil.copytree(signed_run, tmp_path / "run")
+    assert any(problem in found for found in forged(RunFolder(tmp_path / "run"), lambda entries: change(entries[-1])))
+
+
+def test_flags_and_replicates_that_a_coordinator_made_up_are_found(signed_run: Path, tmp_path: Path):
+    shutil.copytree(signed_run, tmp_path / "run")
+
+    def slander(entries):
+        facts = [entry for entry in entries if entry["kind"] == "round"][1]["sites"]["site1"]
+        facts["flags"] = ["its updates are noise"]
+        facts["err_replicates"][0] += 0.1
+
+    problems = forged(RunFolder(tmp_path / "run"), slander)
+    assert any("site1: its flags do not follow" in problem for problem in problems)
+    assert any("site1: err_replicates is" in problem for problem in problems)
+
+
+def test_a_novelty_other_than_the_site_signed_is_found(tmp_path: Path):
+    run = RunFolder(signed_at(tmp_path, {"algorithm.estimate": "site"}))
+    assert verify(run).problems == ()
+
+    def favour(entries):
+        [entry for entry in entries if entry["kind"] == "round"][2]["sites"]["site1"]["cos"] = 1.9
+
+    assert any("site1: cos is 1.9, and it signed" in problem for problem in forged(run, favour))
+
+
+def test_a_run_that_names_code_is_checked_without_running_it(tmp_path: Path, tiny_run: Path, monkeypatch, fedce):
+    shutil.copytree(tiny_run, tmp_path / "run")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "evil.py").write_text("import pathlib; pathlib.Path('ran').touch()\n")
+    config = tmp_path / "run" / "config.toml"
+    text = config.read_text("utf-8")
+    config.write_text(text.replace('name = "fedce"', 'name = "evil:Algorithm"'), "utf-8")
+    assert fedce("ledger", "verify", "run").exit_code == 1
+    config.write_text(text.replace('name = "unet"', 'name = "evil:Network"'), "utf-8")
+    for command in (
+        ("predict", "run", "x.png", "--out", "masks"),
+        ("ledger", "audit", "run", "--site", "site1", "--data", "fundus6"),
+    ):
+        refused = fedce(*command)
+        assert refused.exit_code == 2
+        assert "names code that would be run (model.name = evil:Network)" in refused.stderr
+    assert not (tmp_path / "ran").exists()
+    assert fedce("predict", "run", "x.png", "--out", "masks", "--trust-code").exit_code == 2
+    assert (tmp_path / "ran").exists()
 
 
 def test_fedavg_says_that_only_weights_were_worked_out(tmp_path: Path, fedce):
@@ -286,12 +409,21 @@ def test_a_coordinator_who_passes_over_a_site_is_found(tmp_path: Path):
     verdict = verify(run)
     assert verdict.sound
     assert "the sites of 3 rounds drawn again" in verdict.facts
+    shutil.copy(run.ledger_file, tmp_path / "kept")
 
     def change(entries):
         asked = next(entry for entry in entries if entry["kind"] == "round" and entry["round"] == 1)["asked"]
         asked[0] = next(f"site{i}" for i in range(1, 7) if f"site{i}" not in asked)
 
     assert any("was passed over for" in problem for problem in forged(run, change))
+    shutil.copy(tmp_path / "kept", run.ledger_file)
+
+    def smuggle(entries):
+        entry = next(entry for entry in entries if entry["kind"] == "round" and entry["round"] == 1)
+        taken = next(f"site{i}" for i in range(1, 7) if f"site{i}" not in entry["asked"])
+        entry["sites"][taken] = entry["sites"].pop(entry["asked"][0])
+
+    assert any("took part and was not drawn" in problem for problem in forged(run, smuggle))
 
 
 def test_where_who_was_drawn_cant_be_checked_it_is_said(tmp_path: Path):

@@ -23,7 +23,7 @@ from fedce.algorithms.reconstruction import Reconstruction
 from fedce.algorithms.standalone import Standalone
 from fedce.algorithms.trimmed_mean import TrimmedMean
 from fedce.algorithms.uniform import Uniform
-from fedce.config import Config, load_object
+from fedce.config import AlgorithmConfig, Config, load_object
 from fedce.errors import ConfigError, first_problem, nearest
 
 ALGORITHMS: Mapping[str, tuple[type[Algorithm], Mapping[str, Any]]] = {
@@ -60,6 +60,11 @@ def make(name: str, options: Mapping[str, Any]) -> Algorithm:
         return kind(**fixed, **options)
     except ValidationError as error:
         raise ConfigError(f"algorithm.{first_problem(error)}") from None
+
+
+def built_in(config: AlgorithmConfig) -> Algorithm | None:
+    """For whoever checks somebody else's run: code that it names is not run."""
+    return make(config.name, config.options) if config.name in ALGORITHMS else None
 
 
 def made_for(config: Config) -> Algorithm:

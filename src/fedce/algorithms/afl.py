@@ -31,7 +31,7 @@ def onto_simplex(values: NDArray[np.float64]) -> NDArray[np.float64]:
 class AFL:
     """Weights by projected gradient ascent on the sites' losses."""
 
-    step: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.1
+    step: Annotated[float, Field(ge=0, le=1000)] = 0.1
     """Step of the ascent; 0 is Uniform."""
 
     personal: ClassVar[bool] = False

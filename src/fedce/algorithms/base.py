@@ -13,7 +13,7 @@ import pydantic.dataclasses
 from numpy.typing import NDArray
 
 from fedce.messages import Evaluation, Reply, Task
-from fedce.params import Params, leave_out, weighted_sum
+from fedce.params import Params, leave_out, splice, weighted_sum
 
 Moments = Mapping[str, NDArray[np.float32]]
 Ask = Callable[[Sequence[Task]], list[Reply]]
@@ -98,6 +98,8 @@ class State:
     """Of each site's last updates, where the method watches them."""
     suspects: tuple[str, ...] = ()
     """Sites that went against the others, and have not come back."""
+    strangers: tuple[str, ...] = ()
+    """Sites whose running statistics did not enter `params`, because they were far from the others'."""
     expelled: tuple[str, ...] = ()
     """Sites that the method asks no more, whether they are still connected or not."""
     draws: Mapping[str, int] = field(default_factory=dict)
@@ -110,7 +112,13 @@ class State:
 
     def task_for(self, site: str) -> Task:
         rho = self.rho.get(site, 0.0) if self.rho and self.is_mean else None
-        return Task(site, self.round_no, self.models_by_site.get(site, self.params), rho=rho)
+        return Task(
+            site,
+            self.round_no,
+            self.models_by_site.get(site, self.params),
+            rho=rho,
+            has_its_statistics=site not in self.strangers,
+        )
 
 
 @dataclass(frozen=True)
@@ -223,7 +231,8 @@ def without_site(task: Task, memory: Memory | None) -> Params | None:
         return task.params
     if memory is None or memory.round_no != task.round_no - 1 or task.rho is None or task.rho > 1 - 1e-6:
         return None
-    return leave_out(task.params, task.rho, memory.params)
+    without = leave_out(task.params, task.rho, memory.params)
+    return without if task.has_its_statistics else splice(without, task.params)
 
 
 def evaluate_global(site: Site, task: Task, memory: Memory | None) -> Reply:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedce.errors import DataError, Problems
-from fedce.files import write_json
+from fedce.files import private_folder, write_json
 
 Bytes = NDArray[np.uint8]
 
@@ -120,7 +120,7 @@ def build(key: str, frames: Iterator[Frame], problems: Problems) -> Cached | Non
     aside = target.with_name(f".{key}.{os.getpid()}")
     n_before = len(problems.lines)
     try:
-        aside.mkdir(parents=True, exist_ok=True)
+        private_folder(aside)  # The images are patients'.
         shapes, origins = _write_frames(aside, frames, problems)
         if len(problems.lines) > n_before or not origins:
             return None

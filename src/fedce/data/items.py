@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fedce.config import DataConfig
+from fedce.config import LONGEST_NAME, DataConfig
 from fedce.data import pixels, volumes
 from fedce.data.splits import NAMES
 from fedce.errors import DataError, Problems
@@ -28,7 +28,6 @@ LAYOUTS = (
 )
 SECTIONS = dict(zip(("training", "validation", "testing"), NAMES, strict=True))
 CASES_FILE = "cases.csv"
-LONGEST_NAME = 120
 IMAGE_FOLDERS = ("images", "masks", "labels", "imagesTr", "labelsTr", "image", "mask")
 OTHER_ENDINGS = (".gif", ".webp", ".dcm", ".npy", ".npz", ".jp2", ".svs", ".mat")
 

@@ -21,6 +21,7 @@ from typing import TextIO
 
 from fedce.config import BUILT_IN, dumps, load
 from fedce.errors import EngineError, ReplyError
+from fedce.files import private_folder
 from fedce.wire import Parcel
 
 START_SECONDS = 120.0
@@ -31,8 +32,7 @@ def ask_resident(config_file: Path, site: str, data: str, home: Path, parcel: Pa
     """Hand a parcel over to the site's process; where there is none, it is started. `served` is whom it ends with."""
     home = home.expanduser().resolve()
     data = data if data in BUILT_IN else str(Path(data).expanduser().resolve())
-    home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    home.chmod(0o700)
+    private_folder(home)
     door = _door(config_file, site, data)
     deadline = monotonic() + START_SECONDS
     process: subprocess.Popen[bytes] | None = None

@@ -10,6 +10,7 @@ from nvflare.collab import collab
 
 from fedce.engines.nvflare import settings
 from fedce.errors import ConfigError, EngineError
+from fedce.files import private_folder
 from fedce.wire import Parcel
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class Hospital:
 
 
 def resident(client: str, local: Path, config_file: Path) -> "Resident":
-    from fedce.config import load
+    from fedce.config import code_in, load
     from fedce.experiment import versions
     from fedce.resident import Resident, at_hospital
 
@@ -60,9 +61,11 @@ def resident(client: str, local: Path, config_file: Path) -> "Resident":
         site = own.site_of(client)
         if not own.data:
             raise ConfigError(f'{local / settings.FILE}: say where the images are, as data = "FOLDER"')
-        home = own.home_of(site)
-        home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return Resident(at_hospital(load(config_file), site, own.data), site, home, versions())
+        config = load(config_file)
+        for key, path in code_in(config).items():
+            if path not in own.allow:
+                raise ConfigError(f'{key} names code, {path}; if you trust it: allow = ["{path}"] in {settings.FILE}')
+        return Resident(at_hospital(config, site, own.data), site, private_folder(own.home_of(site)), versions())
     except Exception:
         # What an error says may hold names of this machine, so it stays in this client's log.
         getLogger(__name__).exception("this site can't take part")

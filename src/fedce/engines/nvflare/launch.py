@@ -5,7 +5,7 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
-from fedce.config import Config, dumps
+from fedce.config import Config, code_in, dumps
 from fedce.engines.launching import OUTCOME, Follower, Programs, Trial, begun, need
 from fedce.engines.nvflare import settings
 from fedce.engines.nvflare.settings import EXPERIMENT, STARTED
@@ -95,7 +95,9 @@ def _simulate(trial: Trial, follower: Follower) -> bool:
     clients = {f"site-{number}": site for number, site in enumerate(trial.sites, 1)}
     runs = str(trial.run_folder.path.resolve().parent)
     data, home = trial.config.data.source, str(folder / "sites")
-    settings.write(workspace / "local", settings.Settings(data=data, home=home, runs=runs, sites=clients))
+    allow = tuple(code_in(trial.config).values())  # All clients are this machine's.
+    own = settings.Settings(data=data, home=home, runs=runs, sites=clients, allow=allow)
+    settings.write(workspace / "local", own)
     # One thread for each process: there are as many of these as sites.
     with Programs(folder / "logs", {"OMP_NUM_THREADS": "1"}) as programs:
         inputs = [str(folder / "job"), str(workspace), ",".join(clients)]

@@ -43,6 +43,8 @@ class Settings(BaseModel):
     """The site's name; unset: the client's name in NVFlare."""
     sites: dict[str, str] = {}
     """The same for several clients that share this file, as simulated ones do."""
+    allow: tuple[str, ...] = ()
+    """Code (package.module:Name) that an experiment may name, and this client then runs."""
     runs: str = "~/.fedce/runs"
     """Where a server keeps its run folders."""
 
@@ -86,6 +88,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--data", help="hospital: its images")
     parser.add_argument("--home", help="hospital: where its key and memory are kept (default ~/.fedce/sites)")
     parser.add_argument("--site", help="hospital: its name (default: the client's name in NVFlare)")
+    parser.add_argument(
+        "--allow", action="append", metavar="CODE", help="hospital: package.module:Name that an experiment may name"
+    )
     parser.add_argument("--runs", help="server: where run folders are kept (default ~/.fedce/runs)")
     given = vars(parser.parse_args(arguments))
     workspace: Path = given.pop("workspace")
@@ -95,7 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # Paths are kept whole, because NVFlare's processes work in folders of their own.
         folders = {key: _whole(given[key]) for key in ("data", "home", "runs") if given[key]}
         site = {"site": given["site"]} if given["site"] else {}
-        write(workspace / "local", Settings(**folders, **site))
+        write(workspace / "local", Settings(**folders, **site, allow=tuple(given["allow"] or ())))
     except FedceError as error:
         print(f"fedce: {error}", file=sys.stderr)  # noqa: T201 (a command)
         sys.exit(2)
