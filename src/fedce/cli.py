@@ -411,7 +411,7 @@ def allocate(run_folder: Path, budget: str, floor: str, cap: str, rule: str, out
 
     allocation.check_rule(rule)
     run = RunFolder.open(run_folder)
-    payouts = allocation.allocate(run.results, budget, floor, cap)
+    payouts = allocation.allocate(run.checked_results, budget, floor, cap)
     page = write_allocation(run, payouts, rule, budget, floor, cap, out)
     if as_json:
         click.echo(json.dumps({name: asdict(payout) for name, payout in payouts.items()}, indent=2, default=str))
@@ -443,6 +443,8 @@ def publish(run_folder: Path, site: str | None, epsilon: float | None, out: Path
             click.echo(write_member(run, site, out))
         return
     assert epsilon is not None
+    if out is not None:
+        raise ConfigError("--out is for --site; shares with noise are printed, and kept in the ledger")
     found, spent = publishing.publish(run, epsilon)
     if as_json:
         click.echo(json.dumps({**asdict(found), "scale": found.scale, "epsilon_so_far": spent}, indent=2))
@@ -576,12 +578,18 @@ def ledger() -> None:
 @one_line_errors
 def verify(run_folder: Path, coordinator: str | None, head: str | None, keys: tuple[str, ...], as_json: bool) -> None:
     """Check the chain, all signatures, and every share from the recorded terms; exit code 1 if something is wrong."""
+    from fedce.identity import checked_key
     from fedce.ledger import verify as verified
     from fedce.record import RunFolder
 
     if wrong := [pair for pair in keys if "=" not in pair]:
         raise ConfigError(f"--site: expected NAME=KEY, got {wrong[0]!r}")
     pinned = {name: key for name, _, key in (pair.partition("=") for pair in keys)}
+    for option, key in (("--coordinator", coordinator), *(("--site", key) for key in pinned.values())):
+        try:
+            checked_key(key) if key is not None else None
+        except ValueError as error:
+            raise ConfigError(f"{option}: {error}") from None
     _tell("the ledger", verified(RunFolder.open(run_folder), coordinator, head, pinned), as_json)
 
 
@@ -592,6 +600,8 @@ def _tell(what: str, verdict: Any, as_json: bool) -> None:
     else:
         for fact in verdict.facts:
             click.echo(f"checked: {fact}")
+        for reason in verdict.unchecked:
+            click.echo(f"not checked: {reason}")
         for problem in verdict.problems:
             click.echo(f"WRONG: {problem}")
         click.echo(f"{what} is sound" if verdict.sound else f"{what} is not sound: {len(verdict.problems)} found")
@@ -648,13 +658,13 @@ def new(path: Path) -> None:
 
 
 @keys.command("show")
-@click.argument("path", metavar="FILE", type=click.Path(path_type=Path))
+@click.argument("path", metavar="[FILE]", required=False, type=click.Path(path_type=Path))
 @one_line_errors
-def show_key(path: Path) -> None:
-    """Print the public key of a private key."""
-    from fedce.identity import Identity
+def show_key(path: Path | None) -> None:
+    """Print the public key of a private key; without FILE, of this machine's coordinator ($FEDCE_KEY)."""
+    from fedce.identity import Identity, coordinator_file
 
-    path = path.expanduser()
+    path = path.expanduser() if path else coordinator_file()
     if not path.exists():
         raise ConfigError(f"{path} does not exist; 'fedce keys new {path}' makes a key")
     click.echo(Identity.at(path).public)

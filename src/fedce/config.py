@@ -19,15 +19,21 @@ Share = Annotated[float, Field(gt=0, lt=1)]
 BUILT_IN = ("fundus6", "prostate6")
 ROUNDS_BY_SCALE = {"tiny": 3, "demo": 150, "paper": 200}
 ROUNDS_OF_A_FOLDER = 100
-Attack = (
-    Literal["repeat", "zero", "noise", "replay", "echo", "flip"]
-    | Literal["scale", "copy", "sybil", "inflate", "pretend", "invent", "labels", "collude"]
-)
+Attack = Literal[
+    "zero", "noise", "flip", "scale", "replay", "echo", "repeat", "labels",
+    "inflate", "pretend", "invent", "collude", "sybil", "copy",
+]  # fmt: skip
 TRUSTED_CODE = ("monai.networks.nets:", "monai.losses:")
 SITE_NAME = r"^\w[\w .\-]{0,99}$"
 """Of a site on another machine: it becomes the name of a folder there and here."""
 LONGEST_NAME = 120
 """Bytes of a site's name, which with what is put before and after it is the name of a file."""
+
+
+def key_or_none(text: str) -> str:
+    from fedce.identity import checked_key  # Here, because a command that needs no key should not wait for it.
+
+    return checked_key(text) if text else text
 
 
 def short_enough(name: str) -> str:
@@ -142,7 +148,7 @@ class ModelConfig(_Table):
 
     name: str = "unet"
     """unet, a MONAI network (monai.networks.nets:SegResNet), or your own (package.module:Class)."""
-    channels: tuple[Positive, ...] = (16, 32, 64, 128)
+    channels: tuple[Annotated[int, Field(ge=1, le=65536)], ...] = (16, 32, 64, 128)
     """Channels of each level of the U-Net."""
     res_units: Annotated[int, Field(ge=0)] = 0
     """Residual units of each level of the U-Net."""
@@ -203,7 +209,10 @@ class EngineConfig(_Table):
     checkpoint_seconds: Annotated[float, Field(ge=0)] = 20.0
     """A killed run loses at most this much work, or one round if that takes longer; 0 saves after every round, as other
     engines than local do, and all where sites_per_round is set."""
-    members: dict[Annotated[str, Field(pattern=SITE_NAME), AfterValidator(short_enough)], str] = {}
+    members: dict[
+        Annotated[str, Field(pattern=SITE_NAME), AfterValidator(short_enough)],
+        Annotated[str, AfterValidator(key_or_none)],
+    ] = {}
     """Who may take part: name to public key ("" takes the first key that comes); empty: whoever comes. This and what
     follows is for engines whose sites are elsewhere."""
     join_seconds: Annotated[float, Field(gt=0)] = 120.0
@@ -314,7 +323,7 @@ def parse_assignment(text: str) -> tuple[str, Any]:
         raise ConfigError(f"expected key=value, for example train.lr=0.01, got {text!r}")
     try:
         return key.strip(), tomllib.loads(f"value = {value}")["value"]
-    except ValueError:  # Not TOML, or a number that Python refuses to read.
+    except (ValueError, RecursionError):  # Not TOML, or what Python refuses to read.
         return key.strip(), value.strip()
 
 

@@ -36,7 +36,7 @@ from fedce.identity import coordinator
 from fedce.learn import Learner
 from fedce.messages import Member, Reply, Task
 from fedce.params import Layout, Params, to_named
-from fedce.record import RunFolder, evaluation_in, flags_by_site
+from fedce.record import FORMAT, RunFolder, evaluation_in, flags_by_site
 from fedce.report import MOST_BANDS, write_report
 from fedce.report.examples import Example, example, write_examples
 from fedce.site import member_of, perform
@@ -337,6 +337,7 @@ def resume(
     observer = observer or Observer()
     run_folder = RunFolder.open(out)
     if run_folder.results_file.exists():
+        run_folder.check_chain()
         if report and not run_folder.report_file.exists():
             write_report(run_folder)
         observer.notice(f"{out} is finished; nothing to do")
@@ -543,11 +544,11 @@ def _finish(
     if not replies:
         raise ReplyError(f"no site could evaluate the model ({rejected or 'no replies'})")
     _write_models(run_folder, plan, state, replies)
-    end = next((entry for entry in run_folder.ledger() if entry["kind"] == "end"), None)
-    if end is None:
-        end = _end_entry(run_folder, plan, state, replies, rejected)
+    end = _end_entry(run_folder, plan, state, replies, rejected)
+    if (ended := next((entry for entry in run_folder.ledger() if entry["kind"] == "end"), None)) is None:
         run_folder.append(end)
-    results = _results(run_folder, plan, state, end, command)
+    # What was written down before a kill counts, also where a site did not answer a second time.
+    results = _results(run_folder, plan, state, {**end, **(ended or {})}, command)
     if report:
         results["intervals_over_rounds"] = _intervals_over_rounds(plan, run_folder.rounds())
     if report and isinstance(plan, Participants):
@@ -661,6 +662,7 @@ def _about(plan: Plan, run_folder: RunFolder) -> dict[str, Any]:
     # The engine may change between a start and a resume; nothing else may.
     decisive = plan.config.model_dump_json(exclude={"engine"})
     return {
+        "format": FORMAT,
         "versions": versions(),
         "config": sha256(decisive.encode()).hexdigest(),
         # Whoever checks the ledger later reads the experiment from there.

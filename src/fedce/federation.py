@@ -448,23 +448,27 @@ def load_saved(path: Path, layout: Layout) -> tuple[State, dict[str, Any] | None
     def under(prefix: str) -> dict[str, Vector]:
         return {key.removeprefix(prefix): value for key, value in arrays.items() if key.startswith(prefix)}
 
-    state = State(
-        sites=tuple(about["sites"]),
-        params=Params(layout, arrays["params"]),
-        round_no=about["round_no"],
-        rho=about["rho"],
-        shares=about["shares"],
-        accounts={site: Account(**account) for site, account in about["accounts"].items()},
-        terms={site: Terms(**terms) for site, terms in about["terms"].items()},
-        is_mean=about["is_mean"],
-        models_by_site={site: Params(layout, vector) for site, vector in under("model/").items()},
-        moments=under("moment/"),
-        values=about["values"],
-        sketches=under("sketch/"),
-        suspects=tuple(about["suspects"]),
-        strangers=tuple(about.get("strangers", ())),
-        expelled=tuple(about.get("expelled", ())),
-        draws=about.get("draws", {}),
-        notes=tuple(about["notes"]),
-    )
+    try:
+        state = State(
+            sites=tuple(about["sites"]),
+            params=Params(layout, arrays["params"]),
+            round_no=about["round_no"],
+            rho=about["rho"],
+            shares=about["shares"],
+            accounts={site: Account(**account) for site, account in about["accounts"].items()},
+            terms={site: Terms(**terms) for site, terms in about["terms"].items()},
+            is_mean=about["is_mean"],
+            models_by_site={site: Params(layout, vector) for site, vector in under("model/").items()},
+            moments=under("moment/"),
+            values=about["values"],
+            sketches=under("sketch/"),
+            suspects=tuple(about["suspects"]),
+            strangers=tuple(about.get("strangers", ())),
+            expelled=tuple(about.get("expelled", ())),
+            draws=about.get("draws", {}),
+            notes=tuple(about["notes"]),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        problem = f"{type(error).__name__}: {error}"
+        raise RunError(f"{path} is no checkpoint that can be used ({problem}){run_again(path.parent)}") from None
     return state, about.get("entry")

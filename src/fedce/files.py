@@ -80,7 +80,7 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text("utf-8"))
     except OSError as error:
         raise RunError(f"can't read {path}: {error.strerror}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RunError(f"{path} is not valid JSON ({error}); was it edited?") from None
 
 
@@ -102,7 +102,9 @@ def read_about(path: Path) -> dict[str, Any]:
 
 
 def _about(file: Any) -> dict[str, Any]:
-    about: dict[str, Any] = json.loads((file.metadata() or {}).get("about", "{}"))
+    about = json.loads((file.metadata() or {}).get("about", "{}"))
+    if not isinstance(about, dict):
+        raise ValueError("what it says about itself is no JSON object")
     return about
 
 
@@ -113,7 +115,7 @@ def _opened(path: Path, hint: str = "") -> Iterator[Any]:
             yield file
     except OSError as error:
         raise RunError(f"can't read {path}: {error.strerror or error}") from None
-    except (SafetensorError, ValueError) as error:
+    except (SafetensorError, ValueError, TypeError, RecursionError) as error:
         raise RunError(f"{path} is not a whole safetensors file ({error}){hint}") from None
 
 

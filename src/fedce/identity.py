@@ -25,6 +25,8 @@ class Identity:
         if not path.exists():
             key = Ed25519PrivateKey.generate()
             write_private(path, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+        if not path.is_file():
+            raise ConfigError(f"{path} is not a file; expected a private key in PEM form")
         if os.name == "posix" and path.stat().st_mode & 0o077:
             raise ConfigError(f"{path} is a private key that others can read; run 'chmod 600 {path}'")
         try:
@@ -43,18 +45,41 @@ class Identity:
         return b64encode(self._key.sign(text.encode())).decode()
 
 
-def coordinator() -> Identity:
-    """Whoever runs a federation on this machine: the key in $FEDCE_KEY, or in the user's settings."""
+def coordinator_file() -> Path:
+    """$FEDCE_KEY, or a file among the user's settings."""
     if stated := os.environ.get("FEDCE_KEY"):
-        return Identity.at(Path(stated).expanduser())
+        return Path(stated).expanduser()
     settings = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
-    return Identity.at(Path(settings).expanduser() / "fedce" / "key.pem")
+    return Path(settings).expanduser() / "fedce" / "key.pem"
+
+
+def coordinator() -> Identity:
+    """Whoever runs a federation on this machine."""
+    return Identity.at(coordinator_file())
+
+
+FIELD = 2**255 - 19
+ORDER_8 = 0x05FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826
+WEAK = {0, 1, ORDER_8, FIELD - ORDER_8, FIELD - 1}
+"""Second coordinates of the curve's points of small order: as a key, one signature would do for any text."""
+
+
+def checked_key(public: str) -> str:
+    """A public key that can be one: 32 bytes in base64, and not of those that verify anything."""
+    try:
+        raw = b64decode(public, validate=True)
+    except NotBase64:
+        raw = b""
+    second = int.from_bytes(raw, "little") % 2**255
+    if len(raw) != 32 or second in WEAK or second >= FIELD:
+        raise ValueError(f"{public!r} is no public key; expected 44 characters as 'fedce keys new' prints them")
+    return public
 
 
 def is_signed(text: str, signature: str, public: str) -> bool:
     """Whether the owner of that public key signed this text."""
     try:
-        key = Ed25519PublicKey.from_public_bytes(b64decode(public, validate=True))
+        key = Ed25519PublicKey.from_public_bytes(b64decode(checked_key(public), validate=True))
         key.verify(b64decode(signature, validate=True), text.encode())
     except (InvalidSignature, ValueError, NotBase64):
         return False

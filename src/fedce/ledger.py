@@ -10,7 +10,7 @@ from fedce import algorithms
 from fedce.algorithms import FedAvg, FedCE, Uniform
 from fedce.algorithms.base import Account, Terms, normalise
 from fedce.algorithms.guard import Claim, Signs, believed_novelty, judged, suspects_after
-from fedce.errors import ReplyError
+from fedce.errors import ReplyError, RunError
 from fedce.fairness import fairness
 from fedce.federation import SEEN_AT_THE_BORDER, Draw
 from fedce.files import digest_of
@@ -34,6 +34,8 @@ class Verdict:
     problems: tuple[str, ...]
     facts: tuple[str, ...]
     """What was checked, in plain words."""
+    unchecked: tuple[str, ...] = ()
+    """What could not be checked, and why."""
 
     @property
     def sound(self) -> bool:
@@ -68,11 +70,15 @@ def verify(
     hashes = [sha256(line.encode()).hexdigest() for line in lines]
     if head is not None and head not in hashes:
         problems.append(f"no line has the hash {head}: what was there when it was noted down is gone or changed")
+    unchecked: list[str] = []
     facts = [f"{len(entries)} lines, chained; the last has the hash {hashes[-1]}"]
     problems += _chain(lines, hashes, entries)
     try:
         problems += _order(entries)
-        problems += _config(run, entries)
+        if entries[0][1].get("format", 1) >= 2:
+            problems += _config(run, entries)
+        else:
+            unchecked.append("the experiment file, models and Dice: an earlier version did not record them")
         for part in (
             _Draws(run, entries),
             _Signatures(run, entries, coordinator, keys or {}),
@@ -81,9 +87,10 @@ def verify(
         ):
             problems += part.problems
             facts += part.facts
-    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+            unchecked += part.unchecked
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError, RunError) as error:
         problems.append(f"an entry has the wrong form ({type(error).__name__}: {error}); nothing after it was checked")
-    return Verdict(tuple(problems), tuple(facts))
+    return Verdict(tuple(problems), tuple(facts), tuple(unchecked))
 
 
 def _chain(lines: Sequence[str], hashes: Sequence[str], entries: Numbered) -> Iterator[str]:
@@ -135,11 +142,12 @@ class _Draws:
     def __init__(self, run: RunFolder, entries: Numbered) -> None:
         self.problems: list[str] = []
         self.facts: list[str] = []
+        self.unchecked: list[str] = []
         config = run.config
         if config.sites_per_round is None:
             return
         if config.algorithm.name == "cffl":
-            self.facts.append("who is drawn was not checked: CFFL expels sites")
+            self.unchecked.append("who is drawn: CFFL expels sites")
             return
         self._check(Draw(config.sites_per_round, config.seed), config.leave_out, entries)
 
@@ -149,7 +157,7 @@ class _Draws:
         for number, entry in entries:
             if entry["kind"] == "join" and entry["site"] not in (*draws, *leave_out):
                 # From which round on a late comer may be drawn is not in the ledger.
-                self.facts.append(f"who is drawn was not checked after round {n_checked}: {entry['site']} joined late")
+                self.unchecked.append(f"who is drawn after round {n_checked}: {entry['site']} joined late")
                 return
             if entry["kind"] != "round":
                 continue
@@ -173,6 +181,7 @@ class _Signatures:
     def __init__(self, run: RunFolder, entries: Numbered, expected: str | None, pinned: Mapping[str, str]) -> None:
         self.problems: list[str] = []
         self.facts: list[str] = []
+        self.unchecked: list[str] = []
         self.n_signed = self.n_lines_signed = 0
         algorithm = algorithms.built_in(run.config.algorithm)
         self.is_measured_by_sites = isinstance(algorithm, FedCE) and algorithm.estimate == "site"
@@ -199,16 +208,18 @@ class _Signatures:
                     self._answer(f"line {number}, {site}", site, facts, keys.get(site), round_no - 1, before)
                 before = {site: Terms.from_record(facts) for site, facts in entry["sites"].items()}
             if have_keys and entry["kind"] == "end":
-                for site, facts in entry["evaluations"].items():
+                for site, facts in entry.get("evaluations", {}).items():
                     self._evaluation(f"line {number}, {site}", site, facts, keys.get(site), round_no)
         if key:
             self.facts.append(f"{self.n_lines_signed} lines signed by the coordinator {key}")
         else:
-            self.facts.append("not signed by a coordinator")
+            self.unchecked.append("who wrote it: no coordinator signed it")
         if have_keys:
             self.facts.append(f"{self.n_signed} answers signed by {len(keys)} sites")
         else:
-            self.facts.append("all sites were processes of the coordinator, so there are no signatures of their own")
+            self.unchecked.append(
+                "what the sites said: all were processes of the coordinator, without keys of their own"
+            )
 
     def _keys(self, entries: Numbered, stated: Mapping[str, str]) -> dict[str, str]:
         """The key that each site joined with."""
@@ -283,10 +294,13 @@ class _Replay:
     def __init__(self, run: RunFolder, entries: Numbered) -> None:
         self.problems: list[str] = []
         self.facts: list[str] = []
+        self.unchecked: list[str] = []
         rounds = [(number, entry) for number, entry in entries if entry["kind"] == "round"]
         algorithm = algorithms.built_in(run.config.algorithm)
         if not isinstance(algorithm, FedCE | FedAvg | Uniform):
-            self.facts.append(f"the shares of {run.config.algorithm.name} don't follow from the ledger alone")
+            self.unchecked.append(
+                f"the shares: those of {run.config.algorithm.name} don't follow from the ledger alone"
+            )
             return
         accounts: Mapping[str, Account] = {}
         shares: Mapping[str, float] = {}
@@ -366,8 +380,10 @@ class _Results:
     def __init__(self, run: RunFolder, entries: Numbered) -> None:
         self.problems: list[str] = []
         self.facts: list[str] = []
+        self.unchecked: list[str] = []
         end = next((entry for _, entry in entries if entry["kind"] == "end"), None)
-        if end is not None:
+        is_whole = entries[0][1].get("format", 1) >= 2
+        if end is not None and is_whole:
             self._files(run, end["files"])
         if not run.results_file.exists():
             return
@@ -379,6 +395,9 @@ class _Results:
             self.problems.append("the model in results.json is not the one that the ledger ends with")
         shares = dict.fromkeys(results["contributions"], 0.0) | end["shares"]
         self._compare("", results["contributions"], shares)
+        if not is_whole:
+            self.facts.append("contributions in results.json are those of the ledger's end")
+            return
         evaluations = {site: evaluation_in(recorded) for site, recorded in end["evaluations"].items()}
         dice = {site: found.test_dice for site, found in evaluations.items()}
         self._compare("Dice ", results["dice"], dice)
@@ -395,7 +414,7 @@ class _Results:
             if not file.resolve().is_relative_to(run.path.resolve()):
                 self.problems.append(f"the end names a file outside of the run folder, {name}")
             elif not file.exists():
-                self.facts.append(f"{name} is not here, and was not checked")
+                self.unchecked.append(f"{name}: it is not here")
             elif digest_of(file) != digest:
                 self.problems.append(f"{name} is not the file that the ledger ends with")
             else:

@@ -17,6 +17,7 @@ from fedce.data.resizing import from_size, to_size
 from fedce.data.volumes import nifti_bytes, read_itk, sliced, unsliced
 from fedce.errors import ConfigError, DataError, Problems, RunError
 from fedce.files import read_tensors, write_bytes, writing
+from fedce.forms import ModelAbout, check
 from fedce.learn import Learner
 from fedce.params import from_named
 from fedce.record import RunFolder
@@ -99,6 +100,7 @@ def load_learner(run: RunFolder, site: str | None, *, trust_code: bool) -> tuple
             raise RunError(f"{run.path} has one model for all sites; leave out --site")
         raise RunError(f"{run.path} has no {path.name}; finish it with 'fedce run --resume {run.path}'")
     tensors, about = read_tensors(path)
+    check(ModelAbout, about, str(path))
     classes: Classes = about["classes"]
     network = models.build(config.model, about["shape"][0], len(classes), config.seed)
     learner = Learner(network, config.train, config.data.normalize, torch.device("cpu"))

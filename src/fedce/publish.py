@@ -22,7 +22,7 @@ moves the shares."""
 
 def member_view(run: RunFolder, site: str) -> dict[str, Any]:
     """What concerns one site: its share, its interval, its Dice, what was seen of it; nothing of any other."""
-    results = run.results
+    results = run.checked_results
     if site not in (shares := results["contributions"]):
         raise ConfigError(f"no site is called {site!r}{nearest(site, shares)}; there are: {', '.join(shares)}")
     mine = [(entry["round"] + 1, entry["sites"][site]) for entry in run.rounds() if site in entry["sites"]]
@@ -109,7 +109,7 @@ def _smooth(facts: Mapping[str, Any]) -> Terms:
 
 def publish(run: RunFolder, epsilon: float) -> tuple[Noisy, float]:
     """Noisy shares, noted in the ledger; and the epsilon of all publications so far, which adds up."""
-    _ = run.results
+    _ = run.checked_results
     with run.lock():
         identity, started = coordinator(), run.ledger()[0].get("coordinator")
         if identity.public != started:

@@ -24,9 +24,12 @@ from typing import Any
 from fedce import config as configs
 from fedce.errors import RunError
 from fedce.files import append_line, read_json, write_bytes, write_json
+from fedce.forms import Results, check, check_line
 from fedce.messages import Evaluation
 
 NO_LINE = "0" * 64
+FORMAT = 2
+"""Of the ledger. From 2 on it holds digests of the experiment file and the models, and what sites said of the last."""
 
 
 class RunFolder:
@@ -62,8 +65,9 @@ class RunFolder:
                     f"{path} already holds a run; continue it with 'fedce run --resume {path}', "
                     "choose another --out, or add --replace"
                 )
-            run.remove()
-        if path.is_dir() and any(inside != run.lock_file for inside in path.iterdir()):
+            with run.lock():
+                run.remove()
+        elif path.is_dir() and any(inside != run.lock_file for inside in path.iterdir()):
             raise RunError(f"{path} is not empty and holds no run; choose another --out")
         try:
             path.mkdir(parents=True, exist_ok=True)
@@ -84,15 +88,17 @@ class RunFolder:
             shutil.rmtree(own, ignore_errors=True)
         pages = (self.report_file, self.examples_file)
         files = (self.results_file, self.model_file, *pages, self.splits_file, self.log_file)
-        extra = (*self.path.glob("value-*.json"), *self.path.glob("member-*.html"))
+        extra = (*self.path.glob("value-*.json"), *self.path.glob("member-*.html"), *self.path.glob("allocation.*"))
         for file in (*files, *extra, self.ledger_file, self.config_file, self.lock_file):
             file.unlink(missing_ok=True)
 
     @classmethod
     def open(cls, path: Path) -> "RunFolder":
         run = cls(path)
+        if not path.exists():
+            raise RunError(f"there is no folder {path}")
         if not run.config_file.exists():
-            raise RunError(f"{path} holds no run (no config.toml); 'fedce run --out {path}' starts one")
+            raise RunError(f"{path} holds no run (no config.toml)")
         return run
 
     @property
@@ -119,6 +125,19 @@ class RunFolder:
         if not self.results_file.exists():
             raise RunError(f"{self.path} has no results yet; continue it with 'fedce run --resume {self.path}'")
         results: dict[str, Any] = read_json(self.results_file)
+        check(Results, results, str(self.results_file))
+        return results
+
+    @property
+    def checked_results(self) -> dict[str, Any]:
+        """The results, for whoever pays or tells by them: the contributions are those that the ledger ends with."""
+        self.check_chain()
+        results = self.results
+        ended = next((entry["shares"] for entry in self.ledger() if entry["kind"] == "end"), None)
+        if ended is None or results["contributions"] != dict.fromkeys(results["contributions"], 0.0) | ended:
+            raise RunError(
+                f"{self.results_file} is not what the ledger ends with; see 'fedce ledger verify {self.path}'"
+            )
         return results
 
     def write_results(self, results: Mapping[str, Any]) -> None:
@@ -128,10 +147,13 @@ class RunFolder:
         """All whole lines; a last line cut off by a kill is not one."""
         entries: list[dict[str, Any]] = []
         for number, line in enumerate(self.lines(), 1):
+            where = f"{self.ledger_file}, line {number},"
             try:
-                entries.append(json.loads(line))
-            except ValueError:
-                raise RunError(f"{self.ledger_file}, line {number}, is not valid JSON; was it edited?") from None
+                entry = json.loads(line)
+            except (ValueError, RecursionError):
+                raise RunError(f"{where} is not valid JSON; was it edited?") from None
+            check_line(entry, where)
+            entries.append(entry)
         return entries
 
     def check_chain(self) -> None:
@@ -170,15 +192,17 @@ class RunFolder:
 
     def mend_ledger(self) -> None:
         """Cut off a last line that a kill left incomplete."""
-        whole = "".join(line + "\n" for line in self.lines()).encode()
-        if self.ledger_file.exists() and self.ledger_file.stat().st_size != len(whole):
-            os.truncate(self.ledger_file, len(whole))
+        if self.ledger_file.exists():
+            content = self.ledger_file.read_bytes()
+            if len(content) != (end := content.rfind(b"\n") + 1):
+                os.truncate(self.ledger_file, end)
 
     def lines(self) -> list[str]:
         """The ledger's whole lines as they are on disk; a last one cut off by a kill is not one."""
         if not self.ledger_file.exists():
             return []
-        *whole, _cut_off = self.ledger_file.read_text("utf-8", errors="replace").split("\n")
+        # As bytes: another line ending is another line, and its hash another one.
+        *whole, _cut_off = self.ledger_file.read_bytes().decode("utf-8", errors="replace").split("\n")
         return whole
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedce.algorithms.base import Account, Algorithm, Terms, normalise
-from fedce.algorithms.fedce import FedCE
+from fedce.algorithms.fedce import PROBATION, FedCE
 from fedce.algorithms.reconstruction import Reconstruction
 from fedce.valuation.intervals import Intervals, Replay, intervals
 
@@ -80,6 +80,8 @@ def _replay_fedce(algorithm: FedCE, rounds: Rounds, sites: Sequence[str], n_repl
         for replicate in (*range(n_replicates), None)
     ]
     sums = np.array(earned).reshape(n_replicates + 1, len(rounds), len(sites), 4)
+    for i, site in enumerate(sites):
+        sums[:, _forfeited(rounds, site), i, 1:] = 0.0
     # Whom the guard knows, it knows by the whole run, however few of a site's rounds are drawn.
     n_rounds = dict(zip(sites, sums[-1, :, :, 0].sum(axis=0).astype(int).tolist(), strict=True))
 
@@ -91,6 +93,13 @@ def _replay_fedce(algorithm: FedCE, rounds: Rounds, sites: Sequence[str], n_repl
         return algorithm.shares(accounts, n_rounds)
 
     return replay
+
+
+def _forfeited(rounds: Rounds, site: str) -> list[int]:
+    """The rounds whose earnings a site lost, because it was found to be bad before the guard knew it."""
+    there = [n for n, entry in enumerate(rounds) if entry["sites"].get(site, {}).get("cos") is not None]
+    bad = [k for k, n in enumerate(there[:PROBATION]) if Terms.from_record(rounds[n]["sites"][site]).trust == 0]
+    return there[: bad[-1]] if bad else []
 
 
 def _terms(entry: Mapping[str, Any], replicate: int | None) -> dict[str, Terms]:

@@ -22,6 +22,13 @@ def update(site: str, round_no: int, values, error: float = 0.5, **meta) -> FLMo
     return FLModel(params=params, params_type=ParamsType.DIFF, meta=meta, current_round=round_no, metrics={"dice": 0.5})
 
 
+def typed(site: str, values, steps: int = 3) -> FLModel:
+    """What a client may put into an update besides float32."""
+    params = {"w": values, "steps": np.array(steps)}
+    meta = {"client_name": site, "fedce_minus_val": 0.5}
+    return FLModel(params=params, params_type=ParamsType.DIFF, meta=meta, current_round=1)
+
+
 def one_round(aggregator, updates):
     aggregator.reset_stats()
     for one in updates:
@@ -83,6 +90,11 @@ def test_weights_sum_to_one_over_those_present():
     [
         (update("c", 1, [np.nan, 1.0]), "no numbers"),
         (update("c", 1, [np.inf, 1.0]), "no numbers"),
+        (typed("c", np.array([1e300, 0.0])), "too large"),
+        (typed("a0", np.array([10**6, 10**6])), "not those of the others' model"),
+        (typed("c", np.array(["x", "y"])), "expected numbers"),
+        (typed("c", np.array([{}, {}], object)), "expected numbers"),
+        (typed("c", np.ones(2), steps=2**40), "counts above 16777216"),
         (update("c", 1, [1.0, 1.0], error=float("nan")), "from 0 to 1"),
         (update("c", 1, [1.0, 1.0], error=1.5), "from 0 to 1"),
         (update("c", 1, [1.0, 1.0], error=-0.1), "from 0 to 1"),
@@ -170,6 +182,15 @@ def test_arrays_come_back_as_they_were_sent():
     tensors = one_round(FedCEAggregator(), [update(site, 0, [1.0, 0.2]) for site in "ab"]).params
     assert tensors["steps"].shape == torch.Size([])
     assert tensors["steps"].dtype == torch.int64
+
+
+@pytest.mark.parametrize("odd", [torch.float16, torch.bfloat16, torch.float64])
+def test_the_precision_of_one_is_not_that_of_all(odd):
+    sent = [update(site, 0, [1.0, 0.2]) for site in "abc"]
+    sent[0].params["w"] = sent[0].params["w"].to(odd)
+    found = one_round(FedCEAggregator(), sent)
+    assert found.meta["nr_aggregated"] == 3
+    assert found.params["w"].dtype == torch.float32
 
 
 def test_an_unknown_mode_is_one_clear_line():

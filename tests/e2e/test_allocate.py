@@ -1,6 +1,7 @@
 """fedce allocate: a budget shared to the cent, in the terminal, as JSON and as a page."""
 
 import json
+import shutil
 from decimal import Decimal
 from pathlib import Path
 
@@ -21,6 +22,23 @@ def test_amounts_sum_to_the_budget_in_every_form(tiny_run: Path, tmp_path: Path,
     text = page.read_text("utf-8")
     for amount in payouts["contribution"]["amounts"].values():
         assert f"{Decimal(amount):,}" in text
+
+
+def test_nobody_is_paid_by_results_that_are_not_the_ledgers(tiny_run: Path, tmp_path: Path, fedce):
+    run = tmp_path / "run"
+    shutil.copytree(tiny_run, run)
+    results = json.loads((run / "results.json").read_text())
+    results["contributions"]["site1"] += 0.01
+    (run / "results.json").write_text(json.dumps(results))
+    for command in (
+        ("allocate", run, "--budget", 100),
+        ("publish", run, "--site", "site1"),
+        ("publish", run, "--epsilon", 1),
+        ("report", run),
+    ):
+        refused = fedce(*command)
+        assert refused.exit_code == 2, command
+        assert "is not what the ledger ends with" in refused.stderr
 
 
 def test_the_rule_decides(tiny_run: Path, tmp_path: Path, fedce):

@@ -50,7 +50,7 @@ def refused(fedce, out: Path, *arguments) -> str:
         (("--set", "model.name=:X", "--scale", "tiny"), "expected package.module:Name"),
         (("--set", "train.loss=json:loads", "--scale", "tiny"), "train.loss: json:loads can't be made"),
         (("--set", "train.loss=builtins:int", "--scale", "tiny"), "not a torch.nn.Module"),
-        (("--set", "model.channels=[1000000,1000000]", "--scale", "tiny"), "can't be made"),
+        (("--set", "model.channels=[60000,60000]", "--scale", "tiny"), "can't be made"),
         (("--set", "model.options={a=1}", "--scale", "tiny"), "model.options is for networks by import path"),
         (("--set", "engine.device=meta", "--scale", "tiny"), "engine.device 'meta' can't be used here"),
         (("--set", "engine.min_sites=10", "--scale", "tiny"), "engine.min_sites is 10, but there are only 6 sites"),

@@ -290,7 +290,7 @@ def test_a_folder_without_runs_is_one_line(tmp_path: Path, several: Path, fedce)
     (tmp_path / "empty").mkdir()
     for arguments, line in (
         (("empty",), "holds no run, no study and no folders with runs"),
-        (("nowhere",), "nowhere holds no run"),
+        (("nowhere",), "there is no folder nowhere"),
         (("runs", "--no-examples"), "is no run; --standalone and --no-examples are for the report of one"),
     ):
         refused = fedce("report", *arguments, cwd=tmp_path)

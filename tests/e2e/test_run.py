@@ -345,6 +345,31 @@ def test_a_run_that_was_cut_off_before_its_first_line_can_be_replaced_or_resumed
     assert fedce(*arguments, "--replace").exit_code == 0
 
 
+def test_what_lies_beside_a_run_does_not_keep_it_from_being_replaced(tmp_path: Path, fedce):
+    out = tmp_path / "run"
+    arguments = ("run", "--scale", "tiny", "--rounds", 1, "--workers", 1, "--out", out)
+    assert fedce(*arguments).exit_code == 0
+    assert fedce("allocate", out, "--budget", 100).exit_code == 0
+    (out / "notes.txt").write_text("mine")
+    assert fedce(*arguments, "--replace", "--seed", 1).exit_code == 0
+    assert json.loads((out / "results.json").read_text())["seed"] == 1
+    assert (out / "notes.txt").read_text() == "mine"
+    assert not (out / "allocation.html").exists()
+
+
+def test_a_run_that_goes_on_is_not_replaced(tmp_path: Path, fedce):
+    out = tmp_path / "run"
+    arguments = ("run", "--scale", "tiny", "--rounds", 1, "--workers", 1, "--out", out)
+    assert fedce(*arguments).exit_code == 0
+    with RunFolder(out).lock():
+        # A lock belongs to a process, so another one has to be refused.
+        command = [sys.executable, "-m", "fedce", *map(str, arguments), "--replace"]
+        refused = subprocess.run(command, capture_output=True, text=True)
+    assert refused.returncode == 2
+    assert "another process is working on" in refused.stderr
+    assert (out / "results.json").exists()
+
+
 def test_a_folder_that_cannot_be_written(tmp_path: Path, fedce):
     (tmp_path / "file").write_text("")
     refused = fedce("run", "--scale", "tiny", "--out", tmp_path / "file" / "run")

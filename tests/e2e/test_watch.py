@@ -255,7 +255,7 @@ def test_bad_input_is_one_line(growing: Growing, tmp_path: Path, fedce):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         for arguments, line in (
-            ((tmp_path / "nothing",), "holds no run"),
+            ((tmp_path / "nothing",), "there is no folder"),
             ((growing.path, "--port", port), f"--port {port} can't be used: Address already in use"),
         ):
             run = fedce("watch", *arguments, "--no-browser")

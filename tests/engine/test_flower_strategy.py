@@ -153,6 +153,45 @@ def test_what_is_not_a_number_and_a_wild_error_are_refused(caplog):
     assert set(strategy.state.rho) == {"a", "b", "c"}
 
 
+@pytest.mark.parametrize(
+    "spoilt",
+    [
+        {"metrics": MetricRecord({"num-examples": float("nan")})},
+        {"metrics": MetricRecord({"num-examples": float("inf")})},
+        {"arrays": ArrayRecord({"w": Array("float32", (3,), "numpy.ndarray", b"garbage")})},
+        {"arrays": ArrayRecord({"w": Array("float32", (3,), "other", b"")})},
+        {"arrays": ArrayRecord({"w": Array(np.array(["x", "y", "z"]))})},
+        {"arrays": ArrayRecord({"w": Array(np.array([1, 2, 3]))})},
+    ],
+)
+def test_a_reply_that_cant_be_read_is_refused_and_the_round_goes_on(spoilt):
+    def spoil(node, reply):
+        if node == 22:
+            for key, record in spoilt.items():
+                reply.content[key] = record
+        return reply
+
+    strategy, wire = FedCE(fraction_evaluate=0.0), wire_of()
+    wire.changed = spoil
+    run_rounds(strategy, wire, 1, 2)
+    assert set(strategy.state.rho) == {"a", "c"}
+
+
+def test_the_precision_of_one_is_not_that_of_all():
+    def halve(node, reply):
+        if node == 11:
+            reply.content["arrays"] = ArrayRecord({"w": Array(reply.content["arrays"]["w"].numpy().astype(np.float16))})
+        return reply
+
+    strategy, wire = FedCE(fraction_evaluate=0.0), wire_of()
+    wire.changed = halve
+    arrays = ArrayRecord({"w": Array(np.zeros(3, np.float32))})
+    replies = wire.send_and_receive(strategy.configure_train(1, arrays, ConfigRecord(), wire))
+    after, _ = strategy.aggregate_train(1, replies)
+    assert after["w"].numpy().dtype == np.float32
+    assert np.array_equal(after["w"].numpy(), strategy.state.params.vector)
+
+
 def test_a_model_survives_the_way_there_and_back():
     record = ArrayRecord(client_app.make_model().state_dict())
     params = to_params(record, is_statistic)

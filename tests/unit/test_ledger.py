@@ -262,7 +262,7 @@ def test_another_model_file_is_found(run: RunFolder):
     assert "model.safetensors is not the file that the ledger ends with" in verify(run).problems
     run.model_file.unlink()
     assert verify(run).sound
-    assert "model.safetensors is not here, and was not checked" in verify(run).facts
+    assert "model.safetensors: it is not here" in verify(run).unchecked
 
 
 @pytest.mark.parametrize(
@@ -437,4 +437,4 @@ def test_where_who_was_drawn_cant_be_checked_it_is_said(tmp_path: Path):
         entries.insert(second, {"kind": "join", "time": 0.0, "round": 1, "site": "site9", "key": "", "member": member})
 
     forged(run, join)
-    assert "who is drawn was not checked after round 1: site9 joined late" in verify(run).facts
+    assert "who is drawn after round 1: site9 joined late" in verify(run).unchecked

@@ -15,6 +15,7 @@ from fedce.algorithms.base import Terms
 from fedce.errors import RunError
 from fedce.publish import FLOOR, Noisy, member_view, noisy_shares
 from fedce.record import RunFolder
+from support import rename_site
 
 
 def test_a_members_page_holds_nothing_of_the_others(tiny_run: Path, tmp_path: Path, fedce):
@@ -34,8 +35,7 @@ def test_a_members_page_holds_nothing_of_the_others(tiny_run: Path, tmp_path: Pa
 def test_a_hostile_name_is_shown_and_stays_in_the_folder(tiny_run: Path, tmp_path: Path, fedce):
     run, name = tmp_path / "run", "../<script>alert(1)</script>"
     shutil.copytree(tiny_run, run)
-    results = json.loads((run / "results.json").read_text().replace('"site2"', json.dumps(name)))
-    (run / "results.json").write_text(json.dumps(results))
+    rename_site(run, "site2", name)
     made = fedce("publish", run, "--site", name)
     assert made.exit_code == 0, made.output
     (page,) = run.glob("member-*.html")

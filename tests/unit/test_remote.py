@@ -1,6 +1,7 @@
 """The remote engine without any network: real sites behind a courier that loses, repeats and delays as it is told."""
 
 import json
+from base64 import b64encode
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from fedce.engines.remote import Event, RemoteEngine, Rules
 from fedce.engines.shared import Shelf
 from fedce.errors import ConfigError, RunError
 from fedce.experiment import coordinate, execute, versions
-from fedce.identity import Identity, is_signed
+from fedce.identity import Identity, checked_key, is_signed
 from fedce.messages import Task
 from fedce.record import RunFolder
 from fedce.resident import Resident, at_hospital
@@ -612,3 +613,23 @@ def test_an_experiment_may_change_until_it_has_begun(tmp_path: Path, config, hos
     coordinate(longer, tmp_path / "run", post_of(hospitals))
     assert RunFolder(tmp_path / "run").config.rounds == 2
     assert len(RunFolder(tmp_path / "run").rounds()) == 2
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        "0100000000000000000000000000000000000000000000000000000000000000",
+        "0100000000000000000000000000000000000000000000000000000000000080",
+        "0000000000000000000000000000000000000000000000000000000000000000",
+        "ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+        "eeffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+        "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05",
+        "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
+    ],
+)
+def test_a_key_whose_signatures_prove_nothing_is_none(raw):
+    key = b64encode(bytes.fromhex(raw)).decode()
+    anything = b64encode(b"\x01" + bytes(63)).decode()
+    assert not is_signed("I said 0.1", anything, key)
+    with pytest.raises(ValueError, match="no public key"):
+        checked_key(key)

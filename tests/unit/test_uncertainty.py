@@ -1,8 +1,11 @@
 """Intervals of a run's contributions, replayed from its ledger."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from fedce import experiment, load_sites
 from fedce.algorithms import AFL, FedAvg, FedCE, Standalone, Uniform
 from fedce.algorithms.base import Terms
 from fedce.uncertainty import (
@@ -166,3 +169,12 @@ def test_sites_that_are_drawn_seldom_keep_their_share_in_every_draw_of_rounds():
         accounts = algorithm.earn(accounts, {site: Terms.from_record(facts) for site, facts in entry["sites"].items()})
     found = contribution_intervals(algorithm, rounds, algorithm.shares(accounts), 0)
     assert all(0.045 < found.low[site] < found.high[site] < 0.055 for site in names)
+
+
+def test_a_cheat_takes_nobodys_interval_away(tmp_path: Path):
+    """What noise earned before it was known for it is lost, and a replay knows that."""
+    settings = {"freerider": {"plant": {"site3": "noise"}}, "model": {"channels": [4, 8]}}
+    result = experiment.run(load_sites("fundus6", scale="tiny"), out=tmp_path / "run", rounds=12, settings=settings)
+    assert result.contributions["site3"] == 0
+    low, high = (result.values["intervals"][side] for side in ("low", "high"))
+    assert all(low[site] <= share <= high[site] for site, share in result.contributions.items())

@@ -33,11 +33,10 @@ def write_report(run: RunFolder, *, standalone: RunFolder | None = None, example
     """
     from fedce.report import figures
 
-    results, rounds = run.results, run.rounds()
+    results, rounds = run.checked_results, run.rounds()
     started = [entry for entry in run.ledger() if entry["kind"] == "start"]
     if not started or not rounds:
         raise RunError(f"{run.ledger_file} is missing or has no rounds; a report needs the whole record")
-    run.check_chain()
     measured = truths(run)
     alone = dice_alone(run, standalone) if standalone else {}
     # Runs of earlier versions, and those of a store, have none.

@@ -45,6 +45,7 @@ class FedCE(FedAvg):  # type: ignore[misc]
         self.is_buffer = is_buffer
         self.state: State | None = None
         self.site_by_node: dict[int, str] = {}
+        self._sent = ArrayRecord()
 
     @property
     def shares(self) -> dict[str, float]:
@@ -54,7 +55,7 @@ class FedCE(FedAvg):  # type: ignore[misc]
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        params = to_params(arrays, self.is_buffer)
+        params, self._sent = to_params(arrays, self.is_buffer), arrays
         if self.state is None:
             self.state = State(sites=(), params=params)
         elif not np.array_equal(params.vector, self.state.params.vector):
@@ -83,7 +84,14 @@ class FedCE(FedAvg):  # type: ignore[misc]
         valid, _ = self._check_and_log_replies(replies, is_train=True)
         usable: dict[str, tuple[Reply, RecordDict]] = {}
         for message in sorted(valid, key=self._site_of):
-            reply = self._reply(message)
+            try:
+                reply = self._reply(message)
+            except Exception as error:  # noqa: BLE001 (whatever a client sends, the others' round goes on)
+                what = f"{type(error).__name__}: {error}"
+                log.log(
+                    WARNING, "fedce: the reply of %s is refused: it can't be read (%s)", self._site_of(message), what
+                )
+                continue
             task = Task(reply.site, self.state.round_no, self.state.params)
             reason = "replied twice" if reply.site in usable else problem_of(reply, task)
             if reason is not None:
@@ -98,7 +106,7 @@ class FedCE(FedAvg):  # type: ignore[misc]
         metrics = self.train_metrics_aggr_fn(contents, self.weighted_by_key)
         for site, share in self.shares.items():
             metrics[f"share of {site}"] = share
-        return to_record(self.state.params, next(iter(contents[0].array_records.values()))), metrics
+        return to_record(self.state.params, self._sent), metrics
 
     def _site_of(self, message: Message) -> str:
         told = message.content.get(RECORD)

@@ -21,11 +21,22 @@ from fedce.algorithms.base import Account
 from fedce.algorithms.fedce import FedCE, gamma_cos
 from fedce.errors import ConfigError, ReplyError, nearest
 from fedce.files import read_json, write_json
-from fedce.params import Entry, Layout, Params, from_named, inner_products, to_named, weighted_sum
+from fedce.params import (
+    KINDS,
+    MAX_EXACT_COUNT,
+    Entry,
+    Layout,
+    Params,
+    from_named,
+    inner_products,
+    to_named,
+    weighted_sum,
+)
 
 ERROR, WEIGHTS = "fedce_minus_val", "fedce_coef"
 COMBINE = {"plus": "sum", "times": "product"}
-Shapes = tuple[tuple[str, tuple[int, ...]], ...]
+Shapes = tuple[tuple[str, tuple[int, ...], bool], ...]
+"""Name, shape, and whether it holds whole numbers."""
 MIN_SITES = 2
 """With one alone there are no others to compare it with."""
 
@@ -85,7 +96,7 @@ class FedCEAggregator(ModelAggregator):  # type: ignore[misc]
         results = self._with_one_shape()
         if self._shapes is None:
             raise ReplyError("FedCE has no usable update in the first round")
-        layout = self._layout(results)
+        layout = self._layout()
         round_no = next((result.current_round for result in results.values()), None)
         if len(results) < MIN_SITES:
             self.error(f"FedCE needs {MIN_SITES} usable updates, and has {len(results)}; the model stays as it was")
@@ -145,16 +156,14 @@ class FedCEAggregator(ModelAggregator):  # type: ignore[misc]
             del self._results[site]
         return dict(sorted(self._results.items()))
 
-    def _layout(self, results: Mapping[str, FLModel]) -> Layout:
+    def _layout(self) -> Layout:
         assert self._shapes is not None
-        chosen = set(self.trainable_param_names) or {name for name, _ in self._shapes}
-        first = next(iter(results.values()), None)
-        whole = {name for name, value in (first.params if first else {}).items() if _is_whole(value)}
-        kinds = {name: "counter" if name in whole else "buffer" for name, _ in self._shapes}
-        kinds |= {name: "trainable" for name in kinds if name in chosen - whole}
-        order = ("trainable", "buffer", "counter")
-        entries = [Entry(name, shape, cast(Any, kinds[name])) for name, shape in self._shapes]
-        return Layout(tuple(sorted(entries, key=lambda entry: order.index(entry.kind))))
+        chosen = set(self.trainable_param_names) or {name for name, _, _ in self._shapes}
+        entries = [
+            Entry(name, shape, "counter" if whole else "trainable" if name in chosen else "buffer")
+            for name, shape, whole in self._shapes
+        ]
+        return Layout(tuple(sorted(entries, key=lambda entry: KINDS.index(entry.kind))))
 
 
 def _check(model: FLModel) -> None:
@@ -162,8 +171,20 @@ def _check(model: FLModel) -> None:
         raise ReplyError(f"expected what has changed (ParamsType.DIFF), got {model.params_type}")
     if not model.params:
         raise ReplyError("it is empty")
-    if not all(np.isfinite(array).all() for array in _arrays(model.params).values()):
-        raise ReplyError("it holds values that are no numbers")
+    try:
+        arrays = _arrays(model.params)
+    except Exception as problem:  # noqa: BLE001 (whatever a client sends, the others' round goes on)
+        raise ReplyError(f"its parameters can't be read ({type(problem).__name__}: {problem})") from None
+    for name, array in arrays.items():
+        if not (np.issubdtype(array.dtype, np.floating) or _is_whole(array)):
+            raise ReplyError(f"{name} is of the type {array.dtype}; expected numbers")
+        # As it will be computed with: what overflows here would be infinite in the model.
+        with np.errstate(over="ignore"):
+            values = array.astype(np.float32)
+        if not np.isfinite(values).all():
+            raise ReplyError(f"{name} holds values that are no numbers, or too large")
+        if _is_whole(array) and np.abs(values).max(initial=0) > MAX_EXACT_COUNT:
+            raise ReplyError(f"{name} counts above {MAX_EXACT_COUNT}")
     error = (model.meta or {}).get(ERROR)
     if isinstance(error, bool) or not isinstance(error, int | float) or not isfinite(error) or not 0 <= error <= 1:
         raise ReplyError(f"{ERROR}: expected an error from 0 to 1, got {error!r}")
@@ -172,31 +193,39 @@ def _check(model: FLModel) -> None:
 def _array(value: Any) -> NDArray[Any]:
     # A tensor that NVFlare has left on its disk is read now.
     value = value.materialize() if callable(getattr(value, "materialize", None)) else value
-    return value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
+    if not isinstance(value, torch.Tensor):
+        return np.asarray(value)
+    tensor = value.detach().cpu()
+    if tensor.dtype == torch.bfloat16:  # Of which numpy knows nothing.
+        tensor = tensor.float()
+    array: NDArray[Any] = tensor.numpy()
+    return array
 
 
 def _arrays(params: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
     return {name: _array(value) for name, value in params.items()}
 
 
-def _is_whole(value: Any) -> bool:
+def _is_whole(array: NDArray[Any]) -> bool:
     """Counts of batches, which have no mean."""
-    return bool(np.issubdtype(_array(value).dtype, np.integer))
+    return bool(np.issubdtype(array.dtype, np.integer))
 
 
 def _shapes(params: Mapping[str, Any]) -> Shapes:
-    return tuple(sorted((name, array.shape) for name, array in _arrays(params).items()))
+    return tuple(sorted((name, array.shape, _is_whole(array)) for name, array in _arrays(params).items()))
 
 
 def _like(arrays: Mapping[str, NDArray[Any]], results: Mapping[str, FLModel]) -> dict[str, Any]:
-    """As the clients sent them: tensors or arrays, of the same precision."""
-    first = next(iter(results.values()), None)
-    sent = first.params if first else {}
+    """As most clients sent them: tensors or arrays, of the same precision."""
     made: dict[str, Any] = {}
     for name, array in arrays.items():
-        value = sent.get(name)
-        array = array.astype(_array(value).dtype) if value is not None else array
-        made[name] = array if isinstance(value, np.ndarray) else torch.from_numpy(np.array(array))
+        sent = [result.params[name] for result in results.values()]
+        types = Counter(value.dtype if isinstance(value, torch.Tensor) else _array(value).dtype for value in sent)
+        wanted = types.most_common(1)[0][0] if types else torch.float32
+        if isinstance(wanted, torch.dtype):
+            made[name] = torch.from_numpy(np.array(array)).to(wanted)
+        else:
+            made[name] = array.astype(wanted)
     return made
 
 
