@@ -1,6 +1,7 @@
 """The command line. Bad input ends with one clear line and exit code 2."""
 
 import json
+import os
 import shlex
 import sys
 from collections.abc import Callable
@@ -41,6 +42,9 @@ def one_line_errors(command: Callable[P, None]) -> Callable[P, None]:
             _fail(str(error))
         except FedceError as error:
             _fail(" ".join(str(error).split()))
+        except BrokenPipeError:  # Whoever reads it has seen enough, as in 'fedce ledger show RUN | head'.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(141)
         except OSError as error:
             _fail(f"{error.filename or 'a file'}: {error.strerror or error}")
         except KeyboardInterrupt:
@@ -129,14 +133,21 @@ def run(
             raise ConfigError(f"--resume continues a run as it was started; leave out {what} (--workers may change)")
         _conduct(None, resume, workers, False, as_json, command)
         return
+    if config_file is not None and config_file.is_dir():
+        raise ConfigError(
+            f"{config_file} is a folder: --data {config_file} if it holds sites, --resume if it holds a run"
+        )
     config = load(config_file, changes)
-    if scale is not None and config.data.source not in BUILT_IN:
+    if scale is not None and config.data.source not in BUILT_IN and Path(config.data.source).exists():
         raise ConfigError(
             f"--scale is for {' and '.join(BUILT_IN)}; images of a folder are resized by --set data.size=N"
         )
+    _conduct(config, out or default_out(config), None, replace, as_json, command)
+
+
+def default_out(config: "Config") -> Path:
     source = Path(config.data.source).name
-    default = Path("runs") / f"{source}-{config.algorithm.name.replace(':', '.')}-{config.seed}"
-    _conduct(config, out or default, None, replace, as_json, command)
+    return Path("runs") / f"{source}-{config.algorithm.name.replace(':', '.')}-{config.seed}"
 
 
 def _conduct(
@@ -529,7 +540,7 @@ def study(
 @click.argument("config_file", metavar="[CONFIG.toml]", required=False, type=click.Path(path_type=Path))
 @click.option("--data", metavar="NAME|DIR", help="As in fedce run.")
 @click.option("--scale", metavar="SCALE", help="As in fedce run.")
-@click.option("--out", type=click.Path(path_type=Path), default=Path("runs"), metavar="DIR", help="As in fedce run.")
+@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="As in fedce run.")
 @click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="As in fedce run.")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON, and nothing else.")
 @one_line_errors
@@ -537,7 +548,7 @@ def doctor(
     config_file: Path | None,
     data: str | None,
     scale: str | None,
-    out: Path,
+    out: Path | None,
     assignments: tuple[str, ...],
     as_json: bool,
 ) -> None:
@@ -553,7 +564,7 @@ def doctor(
     from fedce.doctor import examine, verdict_of
 
     findings = []
-    for finding in examine(config, out, display.notice):
+    for finding in examine(config, out or default_out(config), display.notice):
         findings.append(finding)
         display.show(finding)
     verdict = verdict_of(findings)

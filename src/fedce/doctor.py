@@ -18,10 +18,12 @@ from fedce.config import Config
 from fedce.data import SiteData, Sites, load_sites
 from fedce.data.cache import cache_folder
 from fedce.data.duplicates import find_duplicates
+from fedce.engines.launching import need
 from fedce.engines.local import can_fork, default_workers
-from fedce.errors import DataError, FedceError, ManyProblems
+from fedce.errors import DataError, FedceError, ManyProblems, RunError
 from fedce.experiment import Participants
 from fedce.models import choose_device
+from fedce.record import RunFolder
 from fedce.words import duration
 
 Verdict = Literal["ok", "warning", "problem"]
@@ -72,7 +74,8 @@ def examine(config: Config, out: Path, notify: Callable[[str], None] = lambda me
         )
         return
     n = learner.layout.size
-    yield Finding("network", "ok", f"{config.model.name}, {n:,} parameters, takes {_shape(sites)}")
+    n_trained = learner.layout.n_trainable
+    yield Finding("network", "ok", f"{config.model.name}, {n_trained:,} parameters, takes {_shape(sites)}")
     yield _disk(out, sites, n)
     yield _memory(sites, config)
     try:
@@ -100,6 +103,12 @@ def _engine(config: Config) -> Finding:
         device = choose_device(config.engine.device)
     except FedceError as error:
         return Finding("engine", "problem", str(error), "set engine.device to cpu, or leave it out")
+    if config.engine.name != "local":
+        try:
+            need({"flower": "flwr"}.get(config.engine.name, config.engine.name), config.engine.name)
+        except FedceError as error:
+            return Finding("engine", "problem", str(error))
+        return Finding("engine", "ok", f"{config.engine.name}, device {device}")
     workers = config.engine.workers or default_workers(os.cpu_count() or 1)
     how = "forked" if can_fork() else "spawned, which takes some seconds at the start"
     found = f"local, {workers} worker processes ({how}) on {os.cpu_count()} cores, device {device}"
@@ -107,9 +116,14 @@ def _engine(config: Config) -> Finding:
 
 
 def _folder(out: Path) -> Finding:
-    if (out / "config.toml").exists():
+    run = RunFolder(out)
+    if run.is_one:
         advice = "choose another --out, continue it with --resume, or give --replace"
-        return Finding("run folder", "warning", f"{out} already holds a run", advice)
+        return Finding("run folder", "problem", f"{out} already holds a run", advice)
+    try:
+        run.check_free()
+    except RunError as error:
+        return Finding("run folder", "problem", str(error))
     parent = next(folder for folder in (out, *out.absolute().parents) if folder.is_dir())
     if not os.access(parent, os.W_OK):
         return Finding("run folder", "problem", f"{parent} can't be written", "choose another --out")
@@ -121,6 +135,10 @@ def _data(sites: Sites) -> Iterator[Finding]:
     n_images = sum(len(site.images) for site in sites)
     yield Finding("data", "ok", f"{len(sites)} sites, {n_images} images of {n_cases} cases, {_shape(sites)}")
     warnings = [finding for site in sites for finding in (*_labels(site, list(sites.classes)), *_split(site))]
+    for i, name in enumerate(sites.classes):
+        if not any(np.asarray(site.masks[:, i]).any() for site in sites):
+            advice = "check data.classes against the masks' values"
+            yield Finding("labels", "problem", f"no image of any site has any {name}", advice)
     yield from warnings
     if not any(finding.what == "labels" for finding in warnings):
         yield Finding("labels", "ok", ", ".join(sites.classes) + " marked at every site")
@@ -138,7 +156,9 @@ def _duplicates(sites: Sites) -> Finding:
     told = f"{len(found)} pairs of cases in two splits or at two sites are nearly the same, such as "
     told += f"{first.one.group_name} and {first.other.group_name}"
     source = sites.config.source
-    advice = f"'fedce data inspect {source}' shows them, with the data.groups that keep them together"
+    advice = f"'fedce data inspect {source}' shows them, with the data.groups that keep them in one split"
+    if any(pair.across_sites for pair in found):
+        advice += "; what lies at two sites can only be taken away from one of them"
     return Finding("near-duplicates", "warning", told, advice)
 
 
@@ -148,7 +168,7 @@ def _labels(site: SiteData, classes: Sequence[str]) -> Iterator[Finding]:
         empty = int((area == 0).sum())
         advice = "check data.classes against the masks' values, and the masks"
         if empty == len(area):
-            yield Finding("labels", "problem", f"site {site.name!r}: no image has any {name}", advice)
+            yield Finding("labels", "warning", f"site {site.name!r}: no image has any {name}", advice)
         elif empty:
             advice = "fine if they show none; an image with none scores 1 if none is found, else 0"
             yield Finding(

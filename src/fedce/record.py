@@ -57,18 +57,11 @@ class RunFolder:
     def create(cls, path: Path, config: configs.Config, *, replace: bool = False) -> "RunFolder":
         """A new run folder; one that already holds a run is left alone, unless it is to be replaced."""
         run = cls(path)
-        if path.exists() and not path.is_dir():
-            raise RunError(f"{path} is a file; give --out a folder")
-        if run.config_file.exists() and run.lock_file.exists():
-            if not replace:
-                raise RunError(
-                    f"{path} already holds a run; continue it with 'fedce run --resume {path}', "
-                    "choose another --out, or add --replace"
-                )
+        if replace and run.is_one:
             with run.lock():
                 run.remove()
-        elif path.is_dir() and any(inside != run.lock_file for inside in path.iterdir()):
-            raise RunError(f"{path} is not empty and holds no run; choose another --out")
+        else:
+            run.check_free()
         try:
             path.mkdir(parents=True, exist_ok=True)
             # First, as the mark of a run: a folder that only holds somebody's own config.toml is none.
@@ -77,6 +70,20 @@ class RunFolder:
             raise RunError(f"can't write to {path}: {error.strerror}; choose another --out") from None
         run.write_config(config)
         return run
+
+    def check_free(self) -> None:
+        """That a new run may begin here."""
+        path = self.path
+        above = next((folder for folder in (path, *path.absolute().parents) if folder.exists()), path)
+        if not above.is_dir():
+            raise RunError(f"{above} is a file; give --out a folder")
+        if self.is_one:
+            raise RunError(
+                f"{path} already holds a run; continue it with 'fedce run --resume {path}', "
+                "choose another --out, or add --replace (in Python: replace=True)"
+            )
+        if path.is_dir() and any(inside != self.lock_file for inside in path.iterdir()):
+            raise RunError(f"{path} is not empty and holds no run; choose another --out")
 
     def write_config(self, config: configs.Config) -> None:
         write_bytes(self.config_file, configs.dumps(config).encode())

@@ -128,7 +128,7 @@ def test_training_that_diverges_names_the_site(tmp_path: Path, fedce):
 
 
 def test_resume_of_nothing_and_with_other_settings(tmp_path: Path, tiny_run: Path, fedce):
-    assert "holds no run" in refused(fedce, tmp_path / "none", "run", "--resume", tmp_path / "none")
+    assert "there is no folder" in refused(fedce, tmp_path / "none", "run", "--resume", tmp_path / "none")
     assert "leave out rounds" in refused(fedce, tiny_run, "run", "--resume", tiny_run, "--rounds", 9)
     assert "leave out --replace" in refused(fedce, tiny_run, "run", "--resume", tiny_run, "--replace")
 

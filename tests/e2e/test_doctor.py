@@ -93,7 +93,7 @@ def test_near_duplicates_in_two_splits_are_told(tmp_path: Path, fedce):
 def test_a_class_that_nobody_marked_is_a_problem(tmp_path: Path, fedce):
     result = fedce("doctor", "--data", federation(tmp_path), "--set", "data.classes={a=[255], b=[7]}", "--json")
     assert result.exit_code == 2
-    assert findings(result)["labels"][0]["found"] == "site 'north': no image has any b"
+    assert findings(result)["labels"][0]["found"] == "no image of any site has any b"
 
 
 def test_a_network_that_does_not_fit(tmp_path: Path, fedce):

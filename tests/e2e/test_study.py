@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedce.studies import NAMES, robustness
+from fedce.studies import NAMES, robustness, wanted
 from fedce.studies.convergence import smoothed
 from fedce.studies.free_rider import rounds_shown
 from fedce.studies.shift import renormalised
@@ -183,6 +183,16 @@ def test_bad_input_is_one_line(tmp_path: Path, fedce, arguments, line):
     assert run.exit_code == 2
     assert line in run.stderr.splitlines()[-1]
     assert not (tmp_path / "out").exists()
+
+
+def test_any_methods_can_be_compared(everything: Path, data: Path, tmp_path: Path, fedce):
+    """What a study rests on is trained beside them."""
+    arguments = ("--data", data, *SMALL[:-2], "--store", everything / "store", "--out", tmp_path / "out")
+    for methods in ("fedavg,fedce", "fedavg,standalone"):
+        run = fedce("study", "fairness,contribution", *arguments, "--methods", methods)
+        assert run.exit_code == 0, run.output
+        assert "Sites that would do better alone" in run.stdout
+    assert wanted("performance,all") == list(NAMES)
 
 
 def test_smoothing_keeps_a_cubic_and_short_curves():

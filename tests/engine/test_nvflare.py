@@ -20,7 +20,7 @@ from benchmarks.nvflare_consortium import Consortium, wait_for
 from nvflare.collab.api.exceptions import RunAborted
 
 from fedce.config import load
-from fedce.engines.nvflare import keeping, launch, server, settings
+from fedce.engines.nvflare import client, keeping, launch, server, settings
 from fedce.engines.nvflare.server import Coordinator, NvflareCourier
 from fedce.errors import ConfigError, EngineError
 from fedce.experiment import Observer
@@ -313,3 +313,18 @@ def test_keeping_needs_a_job_and_a_kit(tmp_path: Path, missing: str):
         (tmp_path / "app" / "config" / "experiment.toml").write_text("")
     with pytest.raises(ConfigError, match=f"is no {'job of fedce' if missing == 'job' else 'startup kit'}"):
         keeping.keep(tmp_path, tmp_path)
+
+
+def test_a_hospital_runs_no_code_that_it_has_not_allowed(tmp_path: Path, monkeypatch):
+    experiment = tmp_path / "experiment.toml"
+    mark = tmp_path / "ran"
+    experiment.write_text(f'[model]\nname = "subprocess:run"\noptions = {{args = ["touch", "{mark}"]}}\n')
+    (tmp_path / "kit" / "local").mkdir(parents=True)
+    settings.main([str(tmp_path / "kit"), "--data", "fundus6", "--home", str(tmp_path / "home")])
+    with pytest.raises(EngineError, match="can't take part"):
+        client.resident("site1", tmp_path / "kit" / "local", experiment)
+    assert not mark.exists()
+    kit = [str(tmp_path / "kit"), "--data", "fundus6", "--home", str(tmp_path / "home"), "--allow", "subprocess:run"]
+    settings.main(kit)
+    assert client.resident("site1", tmp_path / "kit" / "local", experiment).site == "site1"
+    assert (tmp_path / "home" / "site1").stat().st_mode & 0o777 == 0o700

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fedce.config import LONGEST_NAME, DataConfig
+from fedce.config import BUILT_IN, LONGEST_NAME, DataConfig
 from fedce.data import pixels, volumes
 from fedce.data.splits import NAMES
-from fedce.errors import DataError, Problems
+from fedce.errors import DataError, Problems, nearest
 
 FILE_ENDINGS = {"images": pixels.ENDINGS, "volumes": volumes.ENDINGS, "dicom": ()}
 # Where masks are looked for, in this order, if data.images and data.masks don't say. The * is what a pair shares.
@@ -28,6 +28,7 @@ LAYOUTS = (
 )
 SECTIONS = dict(zip(("training", "validation", "testing"), NAMES, strict=True))
 CASES_FILE = "cases.csv"
+ONE_SITE = ({"images", "masks"}, {"images", "labels"}, {"imagesTr", "labelsTr"}, {"image", "mask"})
 IMAGE_FOLDERS = ("images", "masks", "labels", "imagesTr", "labelsTr", "image", "mask")
 OTHER_ENDINGS = (".gif", ".webp", ".dcm", ".npy", ".npz", ".jp2", ".svs", ".mat")
 
@@ -73,12 +74,17 @@ def _named(site: str, items: Sequence[Item], problems: Problems) -> list[Item]:
 
 def _site_folders(root: Path) -> list[Path]:
     if not root.is_dir():
-        raise DataError(f"no such data folder: {root}; give a folder of sites, or fundus6 or prostate6")
+        known = ", ".join(BUILT_IN)
+        raise DataError(
+            f"no such data folder: {root}{nearest(str(root), BUILT_IN)}; give a folder of sites, or {known}"
+        )
     seen = sorted(path for path in root.iterdir() if not path.name.startswith("."))
     for path in seen:
         if path.is_symlink() and not path.exists():
             raise DataError(f"{path} is a link that leads nowhere; mend or remove it")
     folders = [path for path in seen if path.is_dir()]
+    if {folder.name for folder in folders} in ONE_SITE:
+        raise DataError(f"{root} is one site's folder; give the folder that holds it, {root.parent}")
     if not folders:
         raise DataError(
             f"{root} holds no site folders; expected <site>/images/* and <site>/masks/* in it, or client_<site>.json"

@@ -1,7 +1,7 @@
 """The sites of an experiment with their images, masks and splits."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache, cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -32,15 +32,15 @@ class SiteData:
     """One hospital's images."""
 
     name: str
-    images: Pixels
+    images: Pixels = field(repr=False)
     """(n, channels, height, width), 0 to 255."""
-    masks: Pixels
+    masks: Pixels = field(repr=False)
     """(n, classes, height, width), 0 or 1."""
-    files: tuple[str, ...]
-    cases: tuple[str, ...]
+    files: tuple[str, ...] = field(repr=False)
+    cases: tuple[str, ...] = field(repr=False)
     """Whose image each is; a case is never in two splits."""
-    split: Split
-    origins: tuple[Origin, ...] = ()
+    split: Split = field(repr=False)
+    origins: tuple[Origin, ...] = field(default=(), repr=False)
     """Sizes and spacings before resizing; empty for a built-in federation."""
 
     @cached_property

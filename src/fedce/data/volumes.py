@@ -174,9 +174,10 @@ def _series(folder: Path) -> Any:
     import SimpleITK as sitk
 
     series = sitk.ImageSeriesReader.GetGDCMSeriesIDs(str(folder))
-    if len(series) != 1:
-        what = "no DICOM series" if not series else f"{len(series)} DICOM series"
-        raise DataError(f"{folder} holds {what}, expected one; give each series a folder of its own")
+    if not series:
+        raise DataError(f"{folder} holds no DICOM series; a folder is one volume, images are given as {folder}/*")
+    if len(series) > 1:
+        raise DataError(f"{folder} holds {len(series)} DICOM series, expected one; give each a folder of its own")
     names = sitk.ImageSeriesReader.GetGDCMSeriesFileNames(str(folder), series[0])
     first = read_header(Path(names[0]))
     _check_shape((*first.GetSize()[:2], len(names) * first.GetSize()[-1]), folder)

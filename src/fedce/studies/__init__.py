@@ -25,7 +25,8 @@ ALL = "all"
 
 def wanted(names: str) -> list[str]:
     """The studies that are named: all, or some, separated by commas."""
-    chosen = list(NAMES) if names == ALL else names.split(",")
+    each = (list(NAMES) if name == ALL else [name] for name in names.split(","))
+    chosen = list(dict.fromkeys(name for some in each for name in some))
     for name in chosen:
         if name not in (*NAMES, *BEYOND):
             known = (*NAMES, *BEYOND, ALL)

@@ -4,17 +4,21 @@ from fedce import compare as comparing
 from fedce.config import Config
 from fedce.studies import paper
 from fedce.studies.base import Context, Outcome, Table, best, title_of
-from fedce.studies.performance import rows_of
 
 TITLE = "Performance fairness (the paper's Table 2)"
 
 
 def trainings(context: Context) -> list[Config]:
-    return context.trainings(context.methods)
+    return context.trainings(_methods(context))
+
+
+def _methods(context: Context) -> list[str]:
+    """Those that are compared, and what they are compared with."""
+    return list(dict.fromkeys([*context.methods, "standalone"]))
 
 
 def evaluate(context: Context) -> Outcome:
-    rows = [row for row in rows_of(context) if row.algorithm != "standalone"]
+    rows = [row for row in context.compare(_methods(context)) if row.algorithm != "standalone"]
     printed = paper.FAIRNESS.get(context.data, {})
     header = ["method", "Pearson, %", "Euclid", "worst", "Std.", "Jain", "Gini"]
     header += ["paper's Pearson", "paper's Euclid"] if printed else []

@@ -15,12 +15,8 @@ def trainings(context: Context) -> list[Config]:
     return context.trainings(context.methods)
 
 
-def rows_of(context: Context) -> list[Row]:
-    return context.compare(context.methods)
-
-
 def evaluate(context: Context) -> Outcome:
-    rows = rows_of(context)
+    rows = context.compare(context.methods)
     tables = [_dice(context, rows)]
     if len(rows[0].dice_by_class) > 1:
         tables.append(_by_class(rows))
