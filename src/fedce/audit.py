@@ -5,8 +5,9 @@ from fedce.data.sites import with_n_channels
 from fedce.errors import ConfigError, RunError, nearest
 from fedce.files import digest_of
 from fedce.ledger import Verdict
+from fedce.messages import Evaluation
 from fedce.predict import load_learner
-from fedce.record import RunFolder, evaluation_in
+from fedce.record import RunFolder
 from fedce.resident import at_hospital
 from fedce.site import Hospital
 
@@ -45,7 +46,7 @@ def audit(run: RunFolder, site: str, data: str, *, trust_code: bool = False) -> 
         (facts if abs(said - measured) <= tolerance else problems).append(text)
 
     if site in end["evaluations"]:
-        said_of_it = evaluation_in(end["evaluations"][site])
+        said_of_it = Evaluation.recorded(end["evaluations"][site])
         compare("Dice on its validation images", said_of_it.validation_dice, found.validation_dice, SAME_MODEL)
         compare("Dice on its test images", said_of_it.test_dice, found.test_dice, SAME_MODEL)
     spoke = [entry for entry in run.rounds() if site in entry["sites"]]

@@ -589,7 +589,7 @@ def ledger() -> None:
 @one_line_errors
 def verify(run_folder: Path, coordinator: str | None, head: str | None, keys: tuple[str, ...], as_json: bool) -> None:
     """Check the chain, all signatures, and every share from the recorded terms; exit code 1 if something is wrong."""
-    from fedce.identity import checked_key
+    from fedce.keys import checked_key
     from fedce.ledger import verify as verified
     from fedce.record import RunFolder
 

@@ -13,6 +13,7 @@ import tomli_w
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from fedce.errors import ConfigError, first_problem, nearest
+from fedce.keys import checked_key
 
 Positive = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(gt=0, lt=1)]
@@ -31,8 +32,6 @@ LONGEST_NAME = 120
 
 
 def key_or_none(text: str) -> str:
-    from fedce.identity import checked_key  # Here, because a command that needs no key should not wait for it.
-
     return checked_key(text) if text else text
 
 

@@ -5,16 +5,18 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from statistics import median
+from textwrap import fill
 from time import monotonic
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
 
-from rich.console import Console, RenderableType
+from rich.cells import cell_len
+from rich.console import Console, JustifyMethod, RenderableType
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
-from fedce.words import duration
+from fedce.words import cell_text, duration
 
 if TYPE_CHECKING:
     from fedce.allocation import Payout
@@ -28,10 +30,11 @@ if TYPE_CHECKING:
     from fedce.jobs import Store
     from fedce.messages import Member
     from fedce.studies import Outcome
-    from fedce.studies import Table as StudyTable
     from fedce.value import Truth, Valuation
 
 BAR_WIDTH = 10
+BETWEEN = " | "
+"""Two columns."""
 MOST_ROWS = 30
 """Of the table at a run's end."""
 
@@ -63,6 +66,7 @@ class Display(_Terminal):
             auto_refresh=False,
         )
         self.task: Any = None
+        self.sites: tuple[str, ...] = ()
         self.started = 0.0
 
     def __enter__(self) -> Self:
@@ -86,6 +90,7 @@ class Display(_Terminal):
             ),
             soft_wrap=True,
         )
+        self.sites = tuple(members)
         self.task = self.progress.add_task("", total=config.n_rounds, completed=first_round)
         self.first_round = first_round
         self.started = monotonic()
@@ -96,7 +101,9 @@ class Display(_Terminal):
         task = self.progress.tasks[0]
         rate = (monotonic() - self.started) / (n_done - self.first_round)
         left = rate * ((task.total or n_done) - n_done)
-        shares = " ".join(f"{100 * share:.0f}" for share in done.shares.values())
+        # In the first line's order: where sites are drawn, shares come in the order of the draws, and some later.
+        sites = (*self.sites, *sorted(done.shares.keys() - set(self.sites)))  # Who joined late comes last.
+        shares = " ".join(f"{100 * done.shares[site]:.0f}" if site in done.shares else "-" for site in sites)
         line = f"Dice {done.mean_score:.3f}  shares % {shares}  {duration(left)} left"
         self.progress.update(self.task, completed=n_done, description=line, refresh=True)
         if not self.console.is_terminal and (n_done % max(1, int(task.total or 1) // 10) == 0):
@@ -104,7 +111,9 @@ class Display(_Terminal):
 
     def finish(self, results: Mapping[str, Any]) -> None:
         self.stop()
-        self.stdout.print(results_table(results))
+        self.stdout.print(results_table(results, self.stdout.width))
+        for line in flag_lines(results):
+            self.stdout.print(Text(line))
         fairness = results["fairness"]
         self.stdout.print(
             f"mean Dice {fairness['mean']:.3f}, standard deviation over sites {fairness['std']:.3f}, "
@@ -264,49 +273,47 @@ def truth_table(truth: "Truth") -> Table:
     return table
 
 
-def allocation_table(payouts: "Mapping[str, Payout]", rule: str) -> None:
-    """The chosen rule with intervals, and what each other rule would change."""
-    chosen = payouts[rule]
-    table = Table(title=f"amounts by {rule}, and what other rules would change", title_justify="left")
-    table.add_column("site")
-    table.add_column("share", justify="right")
-    table.add_column("amount", justify="right")
-    table.add_column("95 % interval", justify="right")
-    others = [name for name in payouts if name != rule]
-    for name in others:
-        table.add_column(f"by {name}", justify="right")
-    for site, amount in chosen.amounts.items():
-        interval = f"{chosen.low[site]:,} to {chosen.high[site]:,}" if chosen.low and chosen.high else "-"
-        changes = [f"{payouts[name].amounts[site] - amount:+,}" for name in others]
-        table.add_row(Text(site), f"{100 * chosen.shares[site]:.1f} %", f"{amount:,}", interval, *changes)
-    table.add_row("sum", "", f"{sum(chosen.amounts.values(), Decimal(0)):,}", "", *([""] * len(others)), style="bold")
-    Console(highlight=False).print(table)
+class Wide(Protocol):
+    """A table of text that may be wider than the terminal."""
+
+    @property
+    def header(self) -> Sequence[str]: ...
+    @property
+    def cells(self) -> Sequence[Sequence[str]]: ...
+    @property
+    def n_keys(self) -> int: ...
 
 
-def study_tables(outcomes: "Sequence[Outcome]", width: int) -> list[RenderableType]:
-    """Findings and tables, study by study; a table that is wider than the terminal goes on below itself."""
-    shown: list[RenderableType] = []
-    for outcome in outcomes:
-        shown.append(Text(f"\n{outcome.title}", "bold"))
-        shown += [Text(finding) for finding in outcome.findings]
-        for found in outcome.tables:
-            for part, columns in enumerate(columns_that_fit(found, width)):
-                title = None if part else Text(found.title)
-                table = Table(title=title, title_justify="left")
-                for i in columns:
-                    table.add_column(found.header[i], justify="left" if i < found.n_keys else "right")
-                for line in found.cells:
-                    table.add_row(*(Text(line[i]) for i in columns))
-                shown.append(table)
-    return shown
+class Cells(NamedTuple):
+    header: Sequence[str]
+    cells: Sequence[Sequence[str]]
+    n_keys: int = 1
+    """The first columns, which say what a row is about."""
 
 
-def columns_that_fit(table: "StudyTable", width: int) -> list[list[int]]:
+def tables_that_fit(found: Wide, width: int, title: str) -> list[Table]:
+    """A table that is wider than the terminal goes on below itself, with every number whole."""
+    columns = _columns(found)
+    tables: list[Table] = []
+    for piece in columns_that_fit(found, width):
+        table = Table(title=None if tables else Text(title), title_justify="left")
+        is_roomy = sum(_width(columns[i], found.header[i]) for i in piece) < width
+        for i in piece:
+            header, room = found.header[i], _width(columns[i], *found.header[i].split()) - len(BETWEEN)
+            # Broken here, between words, because rich breaks headers only where it may cut the numbers, too.
+            shown = header if is_roomy else fill(header, room, break_long_words=False, break_on_hyphens=False)
+            is_key, is_text = i < found.n_keys, room > width // 2
+            justify: JustifyMethod = "left" if is_key else "right"
+            table.add_column(Text(shown), justify=justify, no_wrap=not (is_key or is_text), overflow="fold")
+        for line in found.cells:
+            table.add_row(*(Text(line[i]) for i in piece))
+        tables.append(table)
+    return tables
+
+
+def columns_that_fit(table: Wide, width: int) -> list[list[int]]:
     """Columns of one piece after the other; each piece begins with the columns that say what a row is about."""
-    widths = [
-        max(*(len(word) for word in name.split()), *(len(line[i]) for line in table.cells), 1) + len(" | ")
-        for i, name in enumerate(table.header)
-    ]
+    widths = [_width(column, *name.split()) for name, column in zip(table.header, _columns(table), strict=True)]
     keys = list(range(table.n_keys))
     pieces = [[*keys]]
     for i in range(table.n_keys, len(widths)):
@@ -316,21 +323,59 @@ def columns_that_fit(table: "StudyTable", width: int) -> list[list[int]]:
     return pieces
 
 
+def _columns(table: Wide) -> list[list[str]]:
+    return [[line[i] for line in table.cells] for i in range(len(table.header))]
+
+
+def _width(cells: Sequence[str], *header: str) -> int:
+    """Of a column, with what divides it from the next; `header` are the lines of its name."""
+    return max(cell_len(text) for text in (*header, *cells, " ")) + len(BETWEEN)
+
+
+def allocation_table(payouts: "Mapping[str, Payout]", rule: str) -> None:
+    """The chosen rule with intervals, and what each other rule would change."""
+    chosen = payouts[rule]
+    others = [name for name in payouts if name != rule]
+    rows = []
+    for site, amount in chosen.amounts.items():
+        interval = f"{chosen.low[site]:,} to {chosen.high[site]:,}" if chosen.low and chosen.high else "-"
+        changes = [f"{payouts[name].amounts[site] - amount:+,}" for name in others]
+        rows.append([site, f"{100 * chosen.shares[site]:.1f} %", f"{amount:,}", interval, *changes])
+    sums = [sum(payouts[name].amounts.values(), Decimal(0)) for name in (rule, *others)]
+    rows.append(["sum", "", f"{sums[0]:,}", "", *(f"{other - sums[0]:+,}" for other in sums[1:])])
+    header = ["site", "share", "amount", "95 % interval", *(f"by {name}" for name in others)]
+    console = Console(highlight=False)
+    title = f"amounts by {rule}, and what other rules would change"
+    for table in tables_that_fit(Cells(header, rows), console.width, title):
+        table.rows[-1].style = "bold"
+        console.print(table)
+
+
+def study_tables(outcomes: "Sequence[Outcome]", width: int) -> list[RenderableType]:
+    """Findings and tables, study by study."""
+    shown: list[RenderableType] = []
+    for outcome in outcomes:
+        shown.append(Text(f"\n{outcome.title}", "bold"))
+        shown += [Text(finding) for finding in outcome.findings]
+        for found in outcome.tables:
+            shown += tables_that_fit(found, width, found.title)
+    return shown
+
+
 def compare_tables(rows: "Sequence[Row]") -> list[Table]:
-    """The comparison in two pieces that fit a terminal: Dice by site, then everything else."""
+    """The comparison in two pieces: Dice by site, then everything else that there is."""
     from fedce.compare import table as cells_of
 
-    header, cells = cells_of(rows)
-    n_sites = len(rows[0].dice)
-    dice, rest = range(1 + n_sites + 2), [0, *range(3 + n_sites, len(header))]
+    header, lines = cells_of(rows)
+    # Files have room for the whole name.
+    header = [name.replace("Standalone", "alone") for name in header]
+    cells = [[cell.split(" ± ")[0] for cell in line] for line in lines]
+    n_dice = 1 + len(rows[0].dice) + 2
+    rest = [0, *(i for i in range(n_dice, len(header)) if any(line[i] != "-" for line in cells))]
     tables = []
-    for title, columns in (("Dice, %", dice), ("fairness, agreement with the truth, cost", rest)):
-        table = Table(title=title, title_justify="left")
-        for i in columns:
-            table.add_column(header[i], justify="left" if i == 0 else "right")
-        for line in cells:
-            table.add_row(*(Text(line[i].split(" ± ")[0]) for i in columns))
-        tables.append(table)
+    for title, columns in (("Dice, %", range(n_dice)), ("fairness, agreement with the truth, cost", rest)):
+        part = Cells([header[i] for i in columns], [[line[i] for i in columns] for line in cells])
+        tables += tables_that_fit(part, Console().width, title)
     return tables
 
 
@@ -353,30 +398,45 @@ def prepared_table(summary: "Summary") -> Table:
     return table
 
 
-def results_table(results: Mapping[str, Any]) -> Table:
+def results_table(results: Mapping[str, Any], width: int) -> Table:
     """One row a site: what it has, what the model does for it, what it contributed."""
     title = f"{results['algorithm']} on {Path(results['data']).name}, {results['rounds']} rounds"
     table = Table(title=Text(title), title_justify="left")
-    for name, justify in (("site", "left"), ("images", "right"), ("Dice", "right"), ("Dice without", "right")):
-        table.add_column(name, justify=justify)  # type: ignore[arg-type]
-    table.add_column("contribution", no_wrap=True)
-    table.add_column("flags")
-    largest = max(results["contributions"].values())
     shares = list(results["contributions"].items())
     if len(shares) > MOST_ROWS:
         table.caption = f"the {MOST_ROWS} largest contributions of {len(shares)}; the others are in the report"
         shares = sorted(shares, key=lambda item: -item[1])[:MOST_ROWS]
-    for site, share in shares:
-        without = results["dice_without"][site]
-        table.add_row(
-            Text(site),
+    rows = [
+        (
+            site,
             str(results["images"][site]),
-            f"{results['dice'][site]:.3f}",
-            f"{without:.3f}" if without is not None else "-",
-            f"{100 * share:5.1f} % " + _interval(results, site) + bar(share / largest),
-            Text("; ".join(results["flags"].get(site, []))),
+            # A site that was absent at the end has a share and no Dice.
+            cell_text(results["dice"].get(site), 3),
+            cell_text(results["dice_without"].get(site), 3),
+            f"{100 * share:5.1f} % " + _interval(results, site),
         )
+        for site, share in shares
+    ]
+    names = ("site", "images", "Dice", "Dice\nwithout", "contribution")
+    # In a narrow terminal the bar gives way, then a long name goes on below itself; numbers stay whole.
+    columns = zip(*rows, strict=True)
+    taken = sum(_width(column, *name.split()) for name, column in zip(names, columns, strict=True)) + 1
+    longest_bar = max(0, min(BAR_WIDTH, width - taken))
+    for i, name in enumerate(names):
+        justify: JustifyMethod = "right" if name in names[1:-1] else "left"
+        table.add_column(name, justify=justify, no_wrap=i > 0, overflow="fold")
+    largest = max(results["contributions"].values())
+    for (site, *cells, contribution), (_, share) in zip(rows, shares, strict=True):
+        table.add_row(Text(site), *cells, contribution + bar(share / largest, longest_bar))
     return table
+
+
+def flag_lines(results: Mapping[str, Any]) -> list[str]:
+    """What a reader should look at, a line a site in the table's order; too long for a column."""
+    flags = results["flags"]
+    lines = [f"{site}: {'; '.join(flags[site])}" for site in results["contributions"] if flags.get(site)]
+    more = [f"{len(lines) - MOST_ROWS} more sites have flags; they are in the report"] if len(lines) > MOST_ROWS else []
+    return lines[:MOST_ROWS] + more
 
 
 def _interval(results: Mapping[str, Any], site: str) -> str:
@@ -388,9 +448,9 @@ def _interval(results: Mapping[str, Any], site: str) -> str:
     return f"{f'({100 * low:.1f}-{100 * high:.1f})':<12} "
 
 
-def bar(fraction: float) -> str:
+def bar(fraction: float, width: int = BAR_WIDTH) -> str:
     """A bar of text, to an eighth of a character; plain where the terminal can't show those."""
     if "utf" not in (sys.stdout.encoding or "").lower():
-        return "#" * round(fraction * BAR_WIDTH)
-    eighths = round(fraction * BAR_WIDTH * 8)
+        return "#" * round(fraction * width)
+    eighths = round(fraction * width * 8)
     return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()

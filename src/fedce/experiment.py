@@ -34,9 +34,9 @@ from fedce.federation import Round
 from fedce.files import digest_of, write_json, write_tensors
 from fedce.identity import coordinator
 from fedce.learn import Learner
-from fedce.messages import Member, Reply, Task
+from fedce.messages import Evaluation, Member, Reply, Task
 from fedce.params import Layout, Params, to_named
-from fedce.record import FORMAT, RunFolder, evaluation_in, flags_by_site
+from fedce.record import FORMAT, RunFolder, flags_by_site
 from fedce.report import MOST_BANDS, write_report
 from fedce.report.examples import Example, example, write_examples
 from fedce.site import member_of, perform
@@ -704,7 +704,7 @@ def _examples(participants: Participants, state: State, replies: Mapping[str, Re
 
 def _results(run_folder: RunFolder, plan: Plan, state: State, end: Mapping[str, Any], command: str) -> dict[str, Any]:
     config = plan.config
-    evaluations = {site: evaluation_in(recorded) for site, recorded in end["evaluations"].items()}
+    evaluations = {site: Evaluation.recorded(recorded) for site, recorded in end["evaluations"].items()}
     dice = {site: evaluation.test_dice for site, evaluation in evaluations.items()}
     rounds = run_folder.rounds()
     validation = {site: evaluation.validation_dice for site, evaluation in evaluations.items()}

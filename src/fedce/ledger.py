@@ -16,7 +16,7 @@ from fedce.federation import SEEN_AT_THE_BORDER, Draw
 from fedce.files import digest_of
 from fedce.identity import is_signed
 from fedce.messages import Evaluation
-from fedce.record import NO_LINE, RunFolder, evaluation_in, signed_text
+from fedce.record import NO_LINE, RunFolder, signed_text
 from fedce.wire import ReplyForm
 
 Entry = Mapping[str, Any]
@@ -284,7 +284,7 @@ class _Signatures:
     def _evaluation(self, where: str, site: str, facts: Entry, key: str | None, round_no: int) -> None:
         if (form := self._form(where, site, facts, key, round_no)) is None:
             return
-        if form.evaluation is None or form.evaluation.model_dump() != asdict(evaluation_in(facts)):
+        if form.evaluation is None or form.evaluation.model_dump() != asdict(Evaluation.recorded(facts)):
             self.problems.append(f"{where}: it signed another evaluation of the final model")
 
 
@@ -398,7 +398,7 @@ class _Results:
         if not is_whole:
             self.facts.append("contributions in results.json are those of the ledger's end")
             return
-        evaluations = {site: evaluation_in(recorded) for site, recorded in end["evaluations"].items()}
+        evaluations = {site: Evaluation.recorded(recorded) for site, recorded in end["evaluations"].items()}
         dice = {site: found.test_dice for site, found in evaluations.items()}
         self._compare("Dice ", results["dice"], dice)
         self._compare("validation Dice ", results["validation_dice"], _each(evaluations, "validation_dice"))

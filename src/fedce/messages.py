@@ -1,8 +1,8 @@
 """Task and Reply: the only things that cross the network. A new field is a privacy decision (docs/privacy.md)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
 
 from fedce.params import Params
 
@@ -62,6 +62,11 @@ class Evaluation:
     test_dice_by_class: Mapping[str, float]
     test_dice_without: float | None
     """Test Dice of the model built from all other sites; None where there is no such model."""
+
+    @classmethod
+    def recorded(cls, entry: Mapping[str, Any]) -> "Evaluation":
+        """As the ledger's end has it, with a signature beside it."""
+        return cls(**{field.name: entry[field.name] for field in fields(cls)})
 
     @property
     def test_dice(self) -> float:

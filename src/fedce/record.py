@@ -16,7 +16,6 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,6 @@ from fedce import config as configs
 from fedce.errors import RunError
 from fedce.files import append_line, read_json, write_bytes, write_json
 from fedce.forms import Results, check, check_line
-from fedce.messages import Evaluation
 
 NO_LINE = "0" * 64
 FORMAT = 2
@@ -217,11 +215,6 @@ def fingerprints_of(ledger: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """What data each site had when the run was started."""
     started: Mapping[str, Any] = next((entry["sites"] for entry in ledger if entry["kind"] == "start"), {})
     return {site: facts["fingerprint"] for site, facts in started.items()}
-
-
-def evaluation_in(recorded: Mapping[str, Any]) -> Evaluation:
-    """What a site said of the final model, from the ledger's end."""
-    return Evaluation(**{field.name: recorded[field.name] for field in fields(Evaluation)})
 
 
 def signed_text(entry: Mapping[str, Any]) -> str:

@@ -4,16 +4,18 @@ import csv
 import json
 import re
 import shutil
+import warnings
 from base64 import b64decode, b64encode
 from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
 
+from fedce.config import AlgorithmConfig, Config, FreeRiderConfig
 from fedce.data import load_sites
 from fedce.predict import load_learner
 from fedce.record import RunFolder
-from fedce.report import standalone, summary, write_report
+from fedce.report import NO_ALARM, NOBODY_LOOKED, plots, standalone, summary, write_report
 from support import open_page, write_site
 
 SMALL = ("--scale", "tiny", "--workers", 1, "--set", "data.size=32", "--set", "model.channels=[4,8]", "--json")
@@ -443,11 +445,111 @@ def test_the_summary_tells_who_is_served_badly():
         "intervals": None,
         "order_settled_from": 3,
     }
-    text = " ".join(summary(results))
+    text = " ".join(summary(results, Config()))
     assert "a contributed most: 50.0 % where an equal share is 33.3 %" in text
     assert "c is served worst, with a Dice of 0.300, well below the others" in text
     assert "1 alarm: c: zero update in round 2" in text
     assert "Such updates have no weight in the model and earn nothing: c in 1 of 5 rounds." in text
+
+
+SERVED = {
+    "contributions": {"a": 0.6, "b": 0.4},
+    "dice": {"a": 0.9, "b": 0.88},
+    "fairness": {"mean": 0.89, "std": 0.01},
+    "rounds": 5,
+    "algorithm": "fedce",
+    "flags": {},
+    "intervals": None,
+    "order_settled_from": 3,
+}
+"""What a summary is made of."""
+
+
+@pytest.mark.parametrize(
+    ("settled_from", "rounds", "sentence"),
+    [
+        (3, 5, "The order of the contributions has not changed since round 3."),
+        (5, 5, "The order of the contributions still changed in the last round."),
+        (1, 1, None),
+        (None, 5, None),
+    ],
+)
+def test_an_order_that_changed_in_the_last_round_is_not_settled(settled_from, rounds, sentence):
+    said = summary({**SERVED, "rounds": rounds, "order_settled_from": settled_from}, Config())
+    assert [text for text in said if text.startswith("The order")] == ([sentence] if sentence else [])
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "detect", "sentence"),
+    [
+        ({"name": "fedce"}, False, NO_ALARM),
+        ({"name": "fedce-sum"}, False, NO_ALARM),
+        ({"name": "fedce", "guard": "off"}, False, NOBODY_LOOKED),
+        ({"name": "fedce", "guard": "off"}, True, NO_ALARM),
+        ({"name": "fedavg"}, False, NOBODY_LOOKED),
+        ({"name": "fedavg"}, True, NO_ALARM),
+        ({"name": "standalone"}, True, NOBODY_LOOKED),
+    ],
+)
+def test_where_nobody_looked_for_cheats_no_alarm_says_nothing(algorithm, detect, sentence):
+    config = Config(algorithm=AlgorithmConfig(**algorithm), freerider=FreeRiderConfig(detect=detect))
+    said = summary(SERVED, config)
+    assert sentence in said
+    assert len({NO_ALARM, NOBODY_LOOKED} & set(said)) == 1
+
+
+def test_a_band_of_one_round_is_not_explained(longer_run: Path, tmp_path: Path):
+    results = json.loads((longer_run / "results.json").read_text("utf-8"))
+    page = rewritten(longer_run, tmp_path, intervals_over_rounds=results["intervals_over_rounds"][:1])
+    assert "pale band" not in page
+
+
+def test_there_is_no_half_a_round(tiny_run: Path):
+    rounds = RunFolder(tiny_run).rounds()
+    for n in (1, 2, 3, 4):
+        labels = re.findall(r">([\d.]+)</text>", plots.progress(rounds[:n]).split('id="matplotlib.axis_2"')[0])
+        assert labels == [str(i + 1) for i in range(n)]
+
+
+def test_a_marker_at_the_top_is_whole():
+    """Markers have a height of 5 points, and the figure one of 245."""
+    rounds = [{"round": i, "sites": {"a": {"share": 0.501}, "b": {"share": 0.499}}} for i in range(3)]
+    figure = plots._contributions(rounds)
+    assert 50.1 / figure.axes[0].get_ylim()[1] < 1 - 5 / 245
+
+
+def test_a_mean_over_some_of_the_sites_is_said_to_be_one(longer_run: Path, tmp_path: Path):
+    said = "In rounds without all sites it is the mean of those there."
+    assert said not in (longer_run / "report.html").read_text("utf-8")
+    copy = tmp_path / "run"
+    shutil.copytree(longer_run, copy)
+    run = RunFolder.open(copy)
+    entries = run.ledger()
+    del entries[3]["sites"]["site2"]
+    run.ledger_file.unlink()
+    for entry in entries:
+        run.append(entry)
+    assert said in write_report(run).read_text("utf-8")
+
+
+def test_names_that_the_font_lacks_are_no_noise(tmp_path: Path):
+    rounds = [{"round": i, "sites": {"カタカナ": {"share": 1.0}}} for i in range(3)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert "カタカナ" in plots.contributions(rounds)
+        plots.save_contributions(rounds, tmp_path / "shares.png")
+
+
+def test_only_runs_of_as_many_rounds_are_ranked(several: Path, fedce):
+    assert fedce("report", several).exit_code == 0
+    page = (several / "report.html").read_text("utf-8")
+    assert "highest mean" not in page, "14 rounds and 5 are no race"
+    assert "<p>Nobody looked for cheats in: alone.</p>" in page
+    assert cells_of(page, "Runs")["alone"][-1] == "nobody looked"
+    file = several / "alone" / "results.json"
+    file.write_text(json.dumps({**json.loads(file.read_text("utf-8")), "rounds": 14}))
+    assert fedce("report", several).exit_code == 0
+    assert "Of the 2 runs of 14 rounds on the same fundus6, " in (several / "report.html").read_text("utf-8")
 
 
 def test_it_opens_in_chromium(tiny_run: Path, tmp_path: Path, chromium):

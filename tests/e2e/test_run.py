@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -17,8 +18,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from rich.console import Console
 
 from fedce import experiment, files, load_sites
+from fedce.display import flag_lines, results_table
 from fedce.files import read_tensors
 from fedce.record import NO_LINE, RunFolder
 from support import write_site
@@ -566,3 +569,52 @@ def test_what_cannot_be_with_drawn_sites_is_refused(tmp_path: Path, fedce, chang
     assert result.exit_code == 2
     assert line in result.output
     assert not (tmp_path / "run").exists()
+
+
+def test_shares_on_the_way_are_in_the_order_of_the_first_line(tmp_path: Path, fedce):
+    out = tmp_path / "run"
+    about = ("--rounds", 2, "--workers", 1, "--set", "sites_per_round=3", "--out", out)
+    run = fedce("run", *QUICK, *about)
+    assert run.exit_code == 0, run.output
+    first, last = re.findall(r"shares % ([-\d ]+?)  ", run.stderr)
+    drawn = RunFolder(out).rounds()[0]["asked"]
+    assert [share != "-" for share in first.split(" ")] == [f"site{i}" in drawn for i in range(1, 7)]
+    assert last.split(" ") == [f"{100 * share:.0f}" for share in results(out)["contributions"].values()]
+
+
+@pytest.mark.parametrize(
+    ("more", "longest_bar"),
+    [("", 10), ("-hospital-of-the", 4), ("-hospital-of-the-north-west-and-of-the-south", 0), ("カタカナ病院の名前", 2)],
+)
+def test_a_narrow_terminal_cuts_no_name_and_no_number(tiny_run: Path, capsys, more, longest_bar):
+    found = json.loads((tiny_run / "results.json").read_text("utf-8").replace("site1", f"site1{more}"))
+    ends = {end: dict.fromkeys(found["contributions"], value) for end, value in (("low", 0.101), ("high", 0.222))}
+    found["intervals"] = {"level": 0.95, **ends, "sentences": []}
+    found["flags"] = {"site3": ["its updates are noise in 2 rounds from 3 on"] * 9, f"site1{more}": ["zero update"]}
+    Console(width=80).print(results_table(found, 80))
+    out = capsys.readouterr().out
+    rows = [line.split("│")[1:-1] for line in out.splitlines() if line.startswith("│")]
+    assert "".join(row[0].strip() for row in rows).startswith(f"site1{more}site2")
+    assert out.count("(10.1-22.2)") == 6
+    assert all(f"{value:.3f}" in out for value in found["dice"].values())
+    assert len(rows) <= 7, "flags are no column"
+    assert max(row[-1].count("█") for row in rows) == longest_bar, "the bar gives way first"
+    assert [line.split(":")[0] for line in flag_lines(found)] == [f"site1{more}", "site3"]
+
+
+def test_amounts_stay_whole_in_a_narrow_terminal(tiny_run: Path, tmp_path: Path, fedce, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = fedce("allocate", tiny_run, "--budget", 1_000_000_000, "--out", tmp_path / "page.html").output
+    assert "1,000,000,000.00" in shown
+    assert "…" not in shown
+    assert all(f"by {rule}" in shown for rule in ("samples", "equal", "mix"))
+
+
+def test_a_comparison_in_a_narrow_terminal_has_whole_names_and_no_empty_columns(tmp_path: Path, fedce, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    about = ("--scale", "tiny", "--rounds", 1, "--seeds", 0, "--store", tmp_path / "store", "--out", tmp_path / "out")
+    shown = fedce("compare", "--algorithms", "fedavg,uniform,standalone", "--workers", 1, *about).stdout
+    assert "…" not in shown
+    assert all(shown.count(f" {name} ") == 2 for name in ("fedavg", "uniform", "standalone"))
+    assert "r alone" in shown
+    assert "truth " not in shown.split("cost")[1], "nobody asked for the truth"

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 
-from fedce.studies import NAMES, robustness, wanted
+from fedce.display import study_tables
+from fedce.studies import NAMES, Outcome, Table, robustness, wanted
 from fedce.studies.convergence import smoothed
 from fedce.studies.free_rider import rounds_shown
 from fedce.studies.shift import renormalised
@@ -238,3 +240,22 @@ def test_two_attackers_where_they_are_a_minority():
     assert {case.attackers for case in found} == {("site2",), ("site2", "site4")}
     assert {case.kind for case in found if case.absent} == {"sybil", "copy"}
     assert len(found) == 2 * len(robustness.SINGLE) + len(robustness.PAIRED)
+
+
+def test_numbers_stay_whole_in_a_narrow_terminal(capsys):
+    header = ["round", "eta", "L", "eta L", "|d|", "|grad F|", "bound", "change of the loss", "eta L >= 1", "bound < 0"]
+    numbers = [1.2345, 0.1387, 0.3409, 0.4303, 0.1776, -0.0016, -0.0408]
+    tables = [
+        Table("convergence", "A title.", header, [["1", *numbers, "no", "yes"]], digits=4),
+        Table("kinds", "Long text.", ["kind", "what it does"], [["drift", "goes its own way " * 10]]),
+        Table("alarms", "No row.", ["site", "alarm"], []),
+    ]
+    for width in (40, 80, 200):
+        for shown in study_tables([Outcome("theory", "Theory", ["A finding."], tables)], width):
+            Console(width=width).print(shown)
+        out = capsys.readouterr().out
+        assert "…" not in out
+        assert all(f"{number:.4f}" in out for number in numbers)
+        assert max(map(len, out.splitlines())) <= width
+        assert out.count("goes") == 10
+    assert " change of the loss " in out, "where there is room, a header is one line"

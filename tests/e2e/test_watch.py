@@ -207,6 +207,25 @@ def test_who_was_not_drawn_is_shown_as_last_heard_of(growing: Growing):
     assert f">{score:.3f}<" in page
 
 
+def test_a_finished_run_shows_its_final_shares(growing: Growing):
+    for i, share in ((3, 0.9999), (4, None)):
+        entry = json.loads(growing.lines[i])
+        if share is None:
+            del entry["sites"]["site1"]
+        else:
+            entry["sites"]["site1"]["share"] = share
+        growing.lines[i] = json.dumps(entry)
+    growing.write(5)
+    with served(growing.path, growing.clock) as server:
+        assert ">100.0 %<" in get(server), "as last heard of"
+        growing.finish()
+        state = get(server)
+    assert ">100.0 %<" not in state
+    results = json.loads((growing.path / "results.json").read_text("utf-8"))
+    assert f">{100 * results['contributions']['site1']:.1f} %<" in state
+    assert "contributions are those of the whole run" in state
+
+
 def test_many_notes_are_cut_short(growing: Growing):
     entry = json.loads(growing.lines[1])
     noted = [json.dumps({**entry, "round": i, "notes": [f"note {i}"]}) for i in range(live.SHOWN_NOTES + 2)]

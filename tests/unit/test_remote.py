@@ -18,7 +18,8 @@ from fedce.engines.remote import Event, RemoteEngine, Rules
 from fedce.engines.shared import Shelf
 from fedce.errors import ConfigError, RunError
 from fedce.experiment import coordinate, execute, versions
-from fedce.identity import Identity, checked_key, is_signed
+from fedce.identity import Identity, is_signed
+from fedce.keys import checked_key
 from fedce.messages import Task
 from fedce.record import RunFolder
 from fedce.resident import Resident, at_hospital

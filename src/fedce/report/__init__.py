@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedce.algorithms import built_in
+from fedce.config import Config
 from fedce.errors import RunError
 from fedce.files import write_bytes
 from fedce.record import RunFolder
@@ -21,6 +23,8 @@ FAIRNESS_ROWS = (
     ("jain", "Jain's index", "1 if all sites are served alike"),
     ("gini", "Gini coefficient", "0 if all sites are served alike"),
 )
+NO_ALARM = "No alarm was raised."
+NOBODY_LOOKED = "Nobody looked for cheats: the guard and the detector are off."
 MOST_BANDS = 8
 """Intervals of more sites would hide each other in one figure."""
 
@@ -47,17 +51,19 @@ def write_report(run: RunFolder, *, standalone: RunFolder | None = None, example
         # The folder's name alone: where it lies on somebody's machine is nobody else's business.
         data_name=Path(results["data"]).name,
         results=results,
-        summary=summary(results, measured, alone),
+        summary=summary(results, run.config, measured, alone),
         truths=measured,
         sites=_site_rows(results, alone),
         rounds_alone=standalone.results["rounds"] if standalone else None,
         sites_per_round=run.config.sites_per_round,
         fairness=[(label, results["fairness"][key], note) for key, label, note in FAIRNESS_ROWS],
-        bands=bool(bands),
+        # Of one round there is nothing to be seen.
+        bands=len(bands) > 1,
         too_many_bands=len(results["contributions"]) > MOST_BANDS,
         contributions=figures.contributions(rounds, bands),
         dice=figures.dice(results, alone),
         progress=figures.progress(rounds),
+        some_absent=len({frozenset(entry["sites"]) for entry in rounds}) > 1,
         freerider=figures.freerider(results) if results["freerider"] else None,
         alarms=[alarm for found in results["freerider"].values() for alarm in found["alarms"]],
         examples=figures.examples(run, results) if examples else None,
@@ -69,8 +75,18 @@ def write_report(run: RunFolder, *, standalone: RunFolder | None = None, example
     return run.report_file
 
 
+def looked_for_cheats(config: Config) -> bool:
+    """Whether the guard or the detector was on."""
+    algorithm = built_in(config.algorithm)
+    guarded = getattr(algorithm, "guard", "off") != "off"
+    return guarded or (config.freerider.detect and getattr(algorithm, "exchanges", True))
+
+
 def summary(
-    results: dict[str, Any], measured: Sequence[dict[str, Any]] = (), alone: Mapping[str, float] | None = None
+    results: dict[str, Any],
+    config: Config,
+    measured: Sequence[dict[str, Any]] = (),
+    alone: Mapping[str, float] | None = None,
 ) -> list[str]:
     """What a reader who stops after three sentences should know."""
     shares, dice = results["contributions"], results["dice"]
@@ -88,8 +104,8 @@ def summary(
         )
     if results["intervals"]:
         sentences += results["intervals"]["sentences"]
-    if results["algorithm"] != "standalone" and results["order_settled_from"]:
-        sentences.append(f"The order of the contributions has not changed since round {results['order_settled_from']}.")
+    if results["algorithm"] != "standalone":
+        sentences += _order(results["order_settled_from"], results["rounds"])
     sentences += [truth["sentence"] for truth in measured]
     served = f"{worst} is served worst, with a Dice of {dice[worst]:.3f}"
     badly = dice[worst] < mean - 2 * std or dice[worst] < 0.75 * mean
@@ -98,11 +114,21 @@ def summary(
         sentences.append(standalone_sentence(dice, alone))
     alarms = [f"{site}: {flag}" for site, flags in results["flags"].items() for flag in flags]
     plural = "s" if len(alarms) > 1 else ""
-    sentences.append(f"{len(alarms)} alarm{plural}: {'; '.join(alarms[:3])}." if alarms else "No alarm was raised.")
+    nothing = NO_ALARM if looked_for_cheats(config) else NOBODY_LOOKED
+    sentences.append(f"{len(alarms)} alarm{plural}: {'; '.join(alarms[:3])}." if alarms else nothing)
     if unused := results.get("rounds_unused"):
         whom = ", ".join(f"{site} in {n} of {results['rounds']} rounds" for site, n in unused.items())
         sentences.append(f"Such updates have no weight in the model and earn nothing: {whom}.")
     return sentences
+
+
+def _order(settled_from: int | None, n_rounds: int) -> list[str]:
+    """Since when the order of the contributions is what it is."""
+    if settled_from is None or n_rounds == 1:
+        return []
+    if settled_from == n_rounds:
+        return ["The order of the contributions still changed in the last round."]
+    return [f"The order of the contributions has not changed since round {settled_from}."]
 
 
 def _interval(results: dict[str, Any], site: str) -> str:

@@ -10,6 +10,7 @@ from urllib.parse import quote
 from fedce.errors import FedceError, RunError
 from fedce.files import write_bytes
 from fedce.record import RunFolder, fingerprints_of
+from fedce.report import NO_ALARM, NOBODY_LOOKED, looked_for_cheats
 from fedce.report.pages import page
 
 
@@ -21,6 +22,8 @@ class Finished:
     results: dict[str, Any]
     fingerprints: dict[str, str]
     has_report: bool
+    looked: bool
+    """For cheats."""
 
     @property
     def alone(self) -> bool:
@@ -37,6 +40,7 @@ class Finished:
             **{key: results[key] for key in ("algorithm", "rounds", "seed")},
             **{key: results["fairness"][key] for key in ("mean", "std", "worst")},
             "worst_site": min(dice, key=dice.get),
+            "looked": self.looked,
             "alarms": [f"{site}: {flag}" for site, flags in results["flags"].items() for flag in flags],
         }
 
@@ -84,7 +88,7 @@ def _read(run: RunFolder) -> Finished | Unfinished:
         run.check_chain()
         if not (fingerprints := fingerprints_of(run.ledger())):
             return Unfinished(name, f"{run.ledger_file.name} is missing or does not say what data was used")
-        return Finished(name, run.results, fingerprints, run.report_file.exists())
+        return Finished(name, run.results, fingerprints, run.report_file.exists(), looked_for_cheats(run.config))
     except FedceError as error:
         # Where the folder lies on somebody's machine is nobody else's business.
         return Unfinished(name, str(error).replace(str(run.path), name))
@@ -95,6 +99,14 @@ def _on_the_same_data(runs: Sequence[Finished]) -> list[list[Finished]]:
     groups: dict[tuple[tuple[str, str], ...], list[Finished]] = {}
     for run in runs:
         groups.setdefault(tuple(sorted(run.fingerprints.items())), []).append(run)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def _as_long(runs: Sequence[Finished]) -> list[list[Finished]]:
+    """Groups of two or more with as many rounds: whoever trains longer is better for that alone."""
+    groups: dict[int, list[Finished]] = {}
+    for run in runs:
+        groups.setdefault(run.results["rounds"], []).append(run)
     return [group for group in groups.values() if len(group) > 1]
 
 
@@ -118,14 +130,23 @@ def summary(runs: Sequence[Finished], n_runs: int) -> list[str]:
     n_left = n_runs - len(runs)
     left = f"; {n_left} {'has' if n_left == 1 else 'have'} no results" if n_left else ""
     sentences = [f"{n_runs} run{'s' if n_runs > 1 else ''}{left}."]
-    for group in _on_the_same_data(runs):
+    for group in (found for on_same in _on_the_same_data(runs) for found in _as_long(on_same)):
         best = max(group, key=lambda run: run.results["fairness"]["mean"])
         fairest = min(group, key=lambda run: run.results["fairness"]["std"])
         mean, std = best.results["fairness"]["mean"], fairest.results["fairness"]["std"]
+        n_rounds, data_name = best.results["rounds"], Path(best.results["data"]).name
         sentences.append(
-            f"Of the {len(group)} runs on the same {Path(best.results['data']).name}, {best.name} has the highest mean "
-            f"Dice ({mean:.3f}) and {fairest.name} serves the sites most evenly (standard deviation {std:.3f})."
+            f"Of the {len(group)} runs of {n_rounds} round{'s' if n_rounds > 1 else ''} on the same {data_name}, "
+            f"{best.name} has the highest mean Dice ({mean:.3f}) and {fairest.name} serves the sites most evenly "
+            f"(standard deviation {std:.3f})."
         )
+    return [*sentences, *_about_alarms(runs)]
+
+
+def _about_alarms(runs: Sequence[Finished]) -> list[str]:
     alarmed = [run.name for run in runs if run.results["flags"]]
-    sentences.append(f"Alarms in: {', '.join(alarmed)}." if alarmed else "No alarm was raised.")
-    return sentences
+    unwatched = [run.name for run in runs if not run.looked]
+    if runs and not alarmed and len(unwatched) == len(runs):
+        return [NOBODY_LOOKED]
+    found = [f"Alarms in: {', '.join(alarmed)}." if alarmed else NO_ALARM]
+    return [*found, f"Nobody looked for cheats in: {', '.join(unwatched)}."] if unwatched else found

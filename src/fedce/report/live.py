@@ -83,7 +83,7 @@ def values_of(record: Record, run: Path, now: float) -> dict[str, Any]:
         "finished": results is not None,
         "has_report": record.has_report,
         "report_command": f"fedce report {quote(str(run))}",
-        "summary": summary(dict(results)) if results is not None else [],
+        "summary": summary(dict(results), config) if results is not None else [],
         "sites": _site_rows(record),
         "notes": _notes(record.rounds),
     }
@@ -118,7 +118,7 @@ def _warning(record: Record, run: Path, now: float) -> dict[str, str] | None:
 
 
 def _site_rows(record: Record) -> list[dict[str, Any]]:
-    """What was last heard of each site; None where it has sent nothing yet."""
+    """What was last heard of each site, and of a finished run its results; None where it has sent nothing yet."""
     results = record.results
     about: Mapping[str, Any] = next((entry["sites"] for entry in record.ledger if entry["kind"] == "start"), {})
     # Where not all take part in every round, most are not in the last one. Later entries win.
@@ -129,6 +129,8 @@ def _site_rows(record: Record) -> list[dict[str, Any]]:
             "site": site,
             "n_train": about[site]["n_train"],
             **{key: last.get(site, {}).get(key) for key in ("score", "weight", "share", "loss", "seconds")},
+            # Shares change in rounds that a site has no part in, too.
+            **({"share": results["contributions"].get(site)} if results is not None else {}),
             "dice": results["dice"].get(site) if results is not None else None,
             "flags": flags.get(site, []),
         }

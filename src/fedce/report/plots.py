@@ -1,5 +1,6 @@
 """Figures of a run and of its data, as inline SVG that follows the page's colours, or as files."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from io import BytesIO, StringIO
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -64,7 +66,7 @@ def save_contributions(rounds: Rounds, path: Path) -> Path:
         figure = _contributions(rounds)
         figure.set_facecolor("white")
         try:
-            figure.savefig(path, dpi=150, bbox_inches="tight")
+            _save(figure, path, dpi=150, bbox_inches="tight")
         except (OSError, ValueError) as error:
             raise RunError(f"can't write the picture {path}: {error}") from None
     return path
@@ -83,7 +85,8 @@ def _contributions(rounds: Rounds, bands: Bands = ()) -> Figure:
             if ends:
                 axes.fill_between(*zip(*ends, strict=True), color=COLOURS[i % len(COLOURS)], alpha=0.15, linewidth=0)
         axes.axhline(100 / len(sites), color=INK, linewidth=0.8, linestyle=":", label="equal share")
-        axes.set_ylim(bottom=0)
+        # Room for a whole marker, which the margin of lines that lie close together is not.
+        axes.set_ylim(0, 1.05 * axes.get_ylim()[1])
         axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
     return figure
 
@@ -284,6 +287,7 @@ def panels(lines: Mapping[str, Mapping[str, Sequence[float | None]]], y: str) ->
                     axes.plot(*zip(*known, strict=True), color=COLOURS[j % len(COLOURS)], linewidth=width, label=label)
             axes.set_title(f"free rider: {title}", fontsize=9)
             axes.tick_params(labelsize=8)
+            axes.xaxis.set_major_locator(_whole_numbers())
             if i % n_columns == 0:
                 axes.set_ylabel(y, fontsize=9)
         figure.legend(loc="outside lower center", ncols=len(lines), fontsize=9)
@@ -308,7 +312,7 @@ def image_grid(rows: Sequence[tuple[str, Sequence[tuple[NDArray[np.uint8], str]]
                 if j == 0:
                     axes.set_ylabel(name, fontsize=8)
         buffer = BytesIO()
-        figure.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None})
+        _save(figure, buffer, format="png", dpi=dpi, metadata={"Software": None})
     # A palette makes it a third as large, and nobody sees it.
     small = BytesIO()
     Image.open(buffer).convert("RGB").quantize(256).save(small, format="PNG", optimize=True)
@@ -328,7 +332,14 @@ def _axes(x: str, y: str) -> tuple[Figure, Any]:
     axes.set_xlabel(x)
     axes.set_ylabel(y)
     axes.grid(axis="y", alpha=0.15, color=INK)
+    if x == "round":
+        axes.xaxis.set_major_locator(_whole_numbers())
     return figure, axes
+
+
+def _whole_numbers() -> MaxNLocator:
+    """There is no round 1.5."""
+    return MaxNLocator(nbins="auto", integer=True, min_n_ticks=1)
 
 
 def _look(i: int, n_points: int, n_sites: int = 1) -> dict[str, Any]:
@@ -345,9 +356,16 @@ def _look(i: int, n_points: int, n_sites: int = 1) -> dict[str, Any]:
     }
 
 
+def _save(figure: Figure, target: Any, **options: Any) -> None:
+    with warnings.catch_warnings():
+        # Names may be in any script. Browsers have fonts for them; in a picture file an empty box says enough.
+        warnings.filterwarnings("ignore", r"Glyph .* missing from font", UserWarning)
+        figure.savefig(target, **options)
+
+
 def _svg(figure: Figure) -> str:
     buffer = StringIO()
     with mpl.rc_context(STYLE):
-        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+        _save(figure, buffer, format="svg", metadata={"Date": None, "Creator": None})
     svg = buffer.getvalue()
     return svg[svg.index("<svg") :].replace(INK, "currentColor")
