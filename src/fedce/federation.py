@@ -24,10 +24,12 @@ MAX_STEPS = 1000.0
 """Times the round's median that a site's new batches may be."""
 STRANGE_STATISTICS = "running statistics far from the others', not used"
 SEEN_AT_THE_BORDER = (ZERO_UPDATE, STRANGE_STATISTICS)
-MAX_SHIFT = 1.0
-"""Standard deviations that a layer's running means may be off the round's median."""
-MAX_SPREAD = 2.0
-"""Times the round's median that a layer's running variances may be."""
+USUAL_SHIFT = 0.3
+"""Standard deviations that a layer's running means may be off the round's median in any case."""
+USUAL_SPREAD = 0.5
+"""How much above the round's median a layer's running variances may be in any case, as a part of it."""
+TIMES_SHIFT, TIMES_SPREAD = 5.0, 20.0
+"""As many times as the sites are off by in the median: where images differ in brightness, the first layer's all are."""
 VARIANCE_FLOOR = 1e-5
 """What batch norm adds to a variance before it divides by its root."""
 
@@ -263,8 +265,9 @@ def strangers_of(trained: Sequence[Reply]) -> dict[str, Params]:
         variances = np.array([model.vector[at_variance] for model in models], np.float64) + VARIANCE_FLOOR
         usual = np.median(variances, axis=0)
         shifts = np.sqrt(((means - np.median(means, axis=0)) ** 2 / usual).mean(axis=1))
-        spreads = np.sqrt((np.maximum(variances / usual, 1.0) ** 2).mean(axis=1))
-        far |= (shifts > MAX_SHIFT) | (spreads > MAX_SPREAD)
+        spreads = np.sqrt((np.maximum(variances / usual, 1.0) ** 2).mean(axis=1)) - 1.0
+        far |= shifts > max(USUAL_SHIFT, TIMES_SHIFT * np.median(shifts))
+        far |= spreads > max(USUAL_SPREAD, TIMES_SPREAD * np.median(spreads))
     if not far.any():
         return {}
     layout = models[0].layout

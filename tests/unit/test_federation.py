@@ -209,9 +209,9 @@ def test_statistics_that_no_training_gives_are_refused(model, reason):
 @pytest.mark.parametrize(
     ("beyond", "within"),
     [
-        ({"mean": 2.1}, {"mean": 1.9}),
-        ({"mean": -2.1}, {"mean": -1.9}),
-        ({"variance": 8.1}, {"variance": 7.9}),
+        ({"mean": 0.61}, {"mean": 0.59}),
+        ({"mean": -0.61}, {"mean": -0.59}),
+        ({"variance": 6.1}, {"variance": 5.9}),
         ({"variance": 1e30}, {"variance": 0.0}),
     ],
 )
@@ -226,6 +226,17 @@ def test_running_statistics_far_from_the_others_are_not_used(beyond, within):
     assert found.keys() == {"d"}
     assert found["d"].vector.tolist() == [7.0, 0.0, 4.0, 9.0], "the update is used, the statistics are the others'"
     assert strangers_of(replies(beyond)[2:]) == {}, "two have no majority"
+
+
+def test_where_all_sites_differ_one_may_differ_more():
+    def found(*means):
+        models = [normalised(1.0, mean=mean) for mean in means]
+        replies = [Reply(f"s{i}", 0, 10, model, score=0.5) for i, model in enumerate(models)]
+        return strangers_of(replies).keys()
+
+    assert found(0.0, 0.0, 0.0, 0.0, 0.9) == {"s4"}
+    assert found(-0.4, -0.2, 0.0, 0.2, 0.9) == set()
+    assert found(-0.4, -0.2, 0.0, 0.2, 1.1) == {"s4"}
 
 
 def test_a_count_of_batches_cant_run_away():
