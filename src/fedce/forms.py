@@ -7,8 +7,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedce.errors import RunError, first_problem
 
-Time = Annotated[float, Field(ge=0, le=1e11)]
-"""Seconds since 1970; what can't be told as a date is none."""
+Time = Annotated[float, Field(ge=-1e10, le=1e11)]
+"""Seconds since 1970, by whatever clock; what can't be told as a date is none."""
 Number = Annotated[float, Field(allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1 + 1e-9)]
 Dice = Annotated[float, Field(ge=0, le=1)]
