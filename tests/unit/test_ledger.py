@@ -270,6 +270,7 @@ def test_another_model_file_is_found(run: RunFolder):
     [
         (lambda end: end["shares"].update(friend=0.5), "the end gives friend 0.5, and the rounds None"),
         (lambda end: end["files"].update({"../../x": "0"}), "a file outside of the run folder"),
+        (lambda end: end["evaluations"].clear(), "the fairness in results.json does not follow"),
         (lambda end: end["evaluations"]["site1"].update(validation_dice=0.9), "signed another evaluation"),
     ],
 )
