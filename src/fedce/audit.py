@@ -20,9 +20,13 @@ ONE_ROUND = 0.1
 def audit(run: RunFolder, site: str, data: str, *, trust_code: bool = False) -> Verdict:
     """Score the run's model on the site's images, and set it beside what the site said."""
     known = run.site_facts()
-    end = next((entry for entry in run.ledger() if entry["kind"] == "end"), None)
+    end = run.end
     if end is None:
         raise RunError(f"{run.path} has not ended; there is no final model yet that {site} said anything of")
+    if "evaluations" not in end:
+        raise RunError(
+            f"{run.ledger_file} is of an earlier version, and does not hold what {site} said of the final model"
+        )
     if site not in known:
         raise ConfigError(f"no site is called {site!r}{nearest(site, known)}; there are: {', '.join(sorted(known))}")
     config = at_hospital(run.config, site, data)

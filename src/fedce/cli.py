@@ -596,11 +596,11 @@ def verify(run_folder: Path, coordinator: str | None, head: str | None, keys: tu
     if wrong := [pair for pair in keys if "=" not in pair]:
         raise ConfigError(f"--site: expected NAME=KEY, got {wrong[0]!r}")
     pinned = {name: key for name, _, key in (pair.partition("=") for pair in keys)}
-    for option, key in (("--coordinator", coordinator), *(("--site", key) for key in pinned.values())):
+    for key in (*pinned.values(), *([coordinator] if coordinator is not None else [])):
         try:
-            checked_key(key) if key is not None else None
+            checked_key(key)
         except ValueError as error:
-            raise ConfigError(f"{option}: {error}") from None
+            raise ConfigError(str(error)) from None
     _tell("the ledger", verified(RunFolder.open(run_folder), coordinator, head, pinned), as_json)
 
 

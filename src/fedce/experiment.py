@@ -545,7 +545,7 @@ def _finish(
         raise ReplyError(f"no site could evaluate the model ({rejected or 'no replies'})")
     _write_models(run_folder, plan, state, replies)
     end = _end_entry(run_folder, plan, state, replies, rejected)
-    if (ended := next((entry for entry in run_folder.ledger() if entry["kind"] == "end"), None)) is None:
+    if (ended := run_folder.end) is None:
         run_folder.append(end)
     # What was written down before a kill counts, also where a site did not answer a second time.
     results = _results(run_folder, plan, state, {**end, **(ended or {})}, command)

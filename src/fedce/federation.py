@@ -129,12 +129,13 @@ class _CheckedAsk:
             tamed = {} if isinf(self.max_length) else strangers_of(_trained(usable, by_site))
             usable = [replace(reply, params=tamed.get(reply.site, reply.params)) for reply in usable]
             self.strangers = tuple(tamed)
-        for reply in usable if tasks[0].action == "train" else ():
-            if flags := flags_of(reply, by_site[reply.site]) + (STRANGE_STATISTICS,) * (reply.site in self.strangers):
-                self.flags[reply.site] = flags
-            self.replies[reply.site] = replace(reply, params=None)
-            if self.detect and reply.params is not None:
-                self.updates[reply.site] = reply.params.trainable - by_site[reply.site].params.trainable
+            for reply in usable:
+                task = by_site[reply.site]
+                if flags := flags_of(reply, task) + (STRANGE_STATISTICS,) * (reply.site in tamed):
+                    self.flags[reply.site] = flags
+                self.replies[reply.site] = replace(reply, params=None)
+                if self.detect and reply.params is not None:
+                    self.updates[reply.site] = reply.params.trainable - task.params.trainable
         returned = sum(reply.params is not None for reply in usable)
         # Where no model comes back, as in Standalone, none needs to go out either.
         self.n_models += len(tasks) + returned if returned else len(tasks) * len(tasks[0].models)
@@ -272,15 +273,14 @@ def strangers_of(trained: Sequence[Reply]) -> dict[str, Params]:
         return {}
     layout = models[0].layout
     statistics = slice(layout.n_trainable, layout.n_averaged)
-    usual = np.median([model.vector[statistics] for model in models], axis=0)
-    return {
-        reply.site: Params(
-            layout,
-            np.concatenate([model.trainable, usual.astype(np.float32), model.vector[layout.n_averaged :]]),
-        )
-        for reply, model, is_far in zip(trained, models, far, strict=True)
-        if is_far
-    }
+    typical = np.median([model.vector[statistics] for model in models], axis=0)
+    tamed = {}
+    for reply, model, is_far in zip(trained, models, far, strict=True):
+        if is_far:
+            vector = model.vector.copy()
+            vector[statistics] = typical
+            tamed[reply.site] = Params(layout, vector)
+    return tamed
 
 
 def _length(reply: Reply, task: Task, part: slice) -> float:

@@ -143,5 +143,5 @@ def check(form: type[BaseModel], value: Any, where: str) -> None:
 
 
 def check_line(value: Any, where: str) -> None:
-    check(Line, value, where)
-    check(LINES.get(value["kind"], Line), value, where)
+    kind = value.get("kind") if isinstance(value, dict) else None
+    check(LINES.get(kind, Line) if isinstance(kind, str) else Line, value, where)

@@ -16,7 +16,7 @@ from fedce.federation import SEEN_AT_THE_BORDER, Draw
 from fedce.files import digest_of
 from fedce.identity import is_signed
 from fedce.messages import Evaluation
-from fedce.record import NO_LINE, RunFolder, signed_text
+from fedce.record import FORMAT, NO_LINE, RunFolder, signed_text
 from fedce.wire import ReplyForm
 
 Entry = Mapping[str, Any]
@@ -75,7 +75,7 @@ def verify(
     problems += _chain(lines, hashes, entries)
     try:
         problems += _order(entries)
-        if entries[0][1].get("format", 1) >= 2:
+        if _tells_all(entries):
             problems += _config(run, entries)
         else:
             unchecked.append("the experiment file, models and Dice: an earlier version did not record them")
@@ -128,6 +128,11 @@ def _order(entries: Numbered) -> Iterator[str]:
             yield f"line {number} is {entry['kind']!r}, and follows the end in line {ended}"
 
 
+def _tells_all(entries: Numbered) -> bool:
+    """Whether the experiment file, the models and what sites said of the final one are in it."""
+    return int(entries[0][1].get("format", 1)) >= FORMAT
+
+
 def _config(run: RunFolder, entries: Numbered) -> Iterator[str]:
     """The experiment that all else is checked by is the one that the run was started, and continued, with."""
     digest = digest_of(run.config_file)
@@ -136,13 +141,20 @@ def _config(run: RunFolder, entries: Numbered) -> Iterator[str]:
             yield f"line {number}: {run.config_file.name} is not the file that the run was {_DONE[entry['kind']]} with"
 
 
-class _Draws:
-    """Where not all take part in every round: nobody was passed over."""
+class _Part:
+    """What was found of one thing that is checked."""
 
-    def __init__(self, run: RunFolder, entries: Numbered) -> None:
+    def __init__(self) -> None:
         self.problems: list[str] = []
         self.facts: list[str] = []
         self.unchecked: list[str] = []
+
+
+class _Draws(_Part):
+    """Where not all take part in every round: nobody was passed over."""
+
+    def __init__(self, run: RunFolder, entries: Numbered) -> None:
+        super().__init__()
         config = run.config
         if config.sites_per_round is None:
             return
@@ -175,13 +187,11 @@ class _Draws:
         self.facts.append(f"the sites of {n_checked} rounds drawn again")
 
 
-class _Signatures:
+class _Signatures(_Part):
     """The coordinator's on every line, and the sites' on what they said."""
 
     def __init__(self, run: RunFolder, entries: Numbered, expected: str | None, pinned: Mapping[str, str]) -> None:
-        self.problems: list[str] = []
-        self.facts: list[str] = []
-        self.unchecked: list[str] = []
+        super().__init__()
         self.n_signed = self.n_lines_signed = 0
         algorithm = algorithms.built_in(run.config.algorithm)
         self.is_measured_by_sites = isinstance(algorithm, FedCE) and algorithm.estimate == "site"
@@ -288,13 +298,11 @@ class _Signatures:
             self.problems.append(f"{where}: it signed another evaluation of the final model")
 
 
-class _Replay:
+class _Replay(_Part):
     """All weights and shares once more, from what was recorded of each round."""
 
     def __init__(self, run: RunFolder, entries: Numbered) -> None:
-        self.problems: list[str] = []
-        self.facts: list[str] = []
-        self.unchecked: list[str] = []
+        super().__init__()
         rounds = [(number, entry) for number, entry in entries if entry["kind"] == "round"]
         algorithm = algorithms.built_in(run.config.algorithm)
         if not isinstance(algorithm, FedCE | FedAvg | Uniform):
@@ -374,15 +382,13 @@ class _Replay:
                 )
 
 
-class _Results:
+class _Results(_Part):
     """What was published is what the ledger ends with."""
 
     def __init__(self, run: RunFolder, entries: Numbered) -> None:
-        self.problems: list[str] = []
-        self.facts: list[str] = []
-        self.unchecked: list[str] = []
+        super().__init__()
         end = next((entry for _, entry in entries if entry["kind"] == "end"), None)
-        is_whole = entries[0][1].get("format", 1) >= 2
+        is_whole = _tells_all(entries)
         if end is not None and is_whole:
             self._files(run, end["files"])
         if not run.results_file.exists():

@@ -138,8 +138,8 @@ class RunFolder:
         """The results, for whoever pays or tells by them: the contributions are those that the ledger ends with."""
         self.check_chain()
         results = self.results
-        ended = next((entry["shares"] for entry in self.ledger() if entry["kind"] == "end"), None)
-        if ended is None or results["contributions"] != dict.fromkeys(results["contributions"], 0.0) | ended:
+        end = self.end
+        if end is None or results["contributions"] != dict.fromkeys(results["contributions"], 0.0) | end["shares"]:
             raise RunError(
                 f"{self.results_file} is not what the ledger ends with; see 'fedce ledger verify {self.path}'"
             )
@@ -170,6 +170,11 @@ class RunFolder:
                     f"{self.ledger_file}, line {number}, does not follow from line {number - 1}: the ledger was changed"
                 )
             previous = sha256(line.encode()).hexdigest()
+
+    @property
+    def end(self) -> dict[str, Any] | None:
+        """The ledger's line of the end, if the run got there."""
+        return next((entry for entry in self.ledger() if entry["kind"] == "end"), None)
 
     def rounds(self) -> list[dict[str, Any]]:
         return [entry for entry in self.ledger() if entry["kind"] == "round"]

@@ -323,6 +323,20 @@ def test_a_run_that_names_code_is_checked_without_running_it(tmp_path: Path, tin
     assert (tmp_path / "ran").exists()
 
 
+def test_a_ledger_of_an_earlier_version_is_checked_as_far_as_it_goes(run: RunFolder, fedce):
+    def grow_young(entries):
+        for key in ("format", "config_file"):
+            del entries[0][key]
+        for key in ("files", "evaluations"):
+            del entries[-1][key]
+
+    assert forged(run, grow_young) == ()
+    assert any("an earlier version did not record them" in reason for reason in verify(run).unchecked)
+    refused = fedce("ledger", "audit", run.path, "--site", "site1", "--data", "fundus6")
+    assert refused.exit_code == 2
+    assert "is of an earlier version" in refused.stderr
+
+
 def test_fedavg_says_that_only_weights_were_worked_out(tmp_path: Path, fedce):
     out = tmp_path / "run"
     done = fedce(
