@@ -17,6 +17,10 @@ from fedce.site import Hospital, round_seed
 NOISE = 1e-3
 """Standard deviation of a noise update; about what a small network's weights move in a round."""
 SCALE = 10.0
+SPREAD = 4.5
+"""Times the running variances that were trained."""
+SHIFT = 2.5
+"""Standard deviations that running means are off what was trained."""
 TWINS = ("copy", "sybil")
 """Kinds that several members play together: all have the images of the first of them."""
 
@@ -101,6 +105,9 @@ class Impostor:
             honest = self.site.train(params, round_no, moments, pull)
             factor = SCALE if self.kind == "scale" else -1.0
             return replace(honest, params=_moved(params, factor * (honest.params.trainable - params.trainable)))
+        if self.kind in ("spread", "shift"):
+            honest = self.site.train(params, round_no, moments, pull)
+            return replace(honest, params=_with_wrong_statistics(honest.params, self.kind))
         if self.kind in DATA or self.kind in ("inflate", "pretend", *TWINS):
             return self.site.train(params, round_no, moments, pull)
         loss = self.site.loss(params)
@@ -148,6 +155,17 @@ def said(reply: Reply, kind: str | None) -> Reply:
     if kind == "collude":  # Everybody else's model is bad.
         reply = replace(reply, scores=(0.0,) * len(reply.scores))
     return reply
+
+
+def _with_wrong_statistics(params: Params, kind: str) -> Params:
+    """The trained model with batch norms that expect other images than there are."""
+    vector = params.vector.copy()
+    for at_mean, at_variance in params.layout.running_statistics:
+        if kind == "spread":
+            vector[at_variance] *= SPREAD
+        else:
+            vector[at_mean] += SHIFT * np.sqrt(vector[at_variance])
+    return Params(params.layout, vector)
 
 
 def _half(score: float | None) -> float | None:

@@ -7,7 +7,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from fedce.algorithms import options_of
 from fedce.config import AlgorithmConfig, Config
 from fedce.experiment import Result
 from fedce.fairness import against_standalone, fairness, sample_std
@@ -53,20 +52,17 @@ class Row:
     """Models carried over the network in a whole run."""
 
 
-def plan(
-    config: Config, algorithms: Sequence[str], seeds: Sequence[int], defaults: Mapping[str, Any] | None = None
-) -> list[Config]:
+def plan(config: Config, algorithms: Sequence[str], seeds: Sequence[int]) -> list[Config]:
     """Every algorithm with every seed. Options of [algorithm] go to the algorithm that the file names."""
-    tables = {name: table_for(config.algorithm, name, defaults or {}) for name in algorithms}
+    tables = {name: table_for(config.algorithm, name) for name in algorithms}
     return [
         config.model_copy(update={"algorithm": tables[name], "seed": seed}) for name in algorithms for seed in seeds
     ]
 
 
-def table_for(named: AlgorithmConfig, name: str, defaults: Mapping[str, Any]) -> AlgorithmConfig:
-    """The [algorithm] table of one of several algorithms: defaults as far as it has such options, then the file's."""
-    own = {key: value for key, value in defaults.items() if key in options_of(name)}
-    return AlgorithmConfig(name=name, **{**own, **(named.options if named.name == name else {})})
+def table_for(named: AlgorithmConfig, name: str) -> AlgorithmConfig:
+    """The [algorithm] table of one of several algorithms: with the file's options, if the file names it."""
+    return named if named.name == name else AlgorithmConfig(name=name)
 
 
 def compare(
@@ -76,15 +72,11 @@ def compare(
     store: Store,
     *,
     truth: Mapping[str, float] | None = None,
-    defaults: Mapping[str, Any] | None = None,
     workers: int = 0,
     progress: Callable[[Progress], None] = lambda now: None,
 ) -> list[Row]:
-    """Train what is missing and put it side by side; `truth` are shares to compare the contributions with.
-
-    `defaults` are options for those of the algorithms that have them.
-    """
-    results = store.run(plan(config, algorithms, seeds, defaults), workers, progress)
+    """Train what is missing and put it side by side; `truth` are shares to compare the contributions with."""
+    results = store.run(plan(config, algorithms, seeds), workers, progress)
     by_algorithm = {name: results[i * len(seeds) : (i + 1) * len(seeds)] for i, name in enumerate(algorithms)}
     alone = _mean_by_site([result.dice for result in by_algorithm.get("standalone", [])])
     return [_row(name, runs, alone, truth) for name, runs in by_algorithm.items()]

@@ -22,8 +22,9 @@ ROUNDS_BY_SCALE = {"tiny": 3, "demo": 150, "paper": 200}
 ROUNDS_OF_A_FOLDER = 100
 Attack = Literal[
     "zero", "noise", "flip", "scale", "replay", "echo", "repeat", "labels",
-    "inflate", "pretend", "invent", "collude", "sybil", "copy",
+    "inflate", "pretend", "invent", "spread", "shift", "collude", "sybil", "copy",
 ]  # fmt: skip
+Guard = Literal["standard", "off"]
 TRUSTED_CODE = ("monai.networks.nets:", "monai.losses:")
 SITE_NAME = r"^\w[\w .\-]{0,99}$"
 """Of a site on another machine: it becomes the name of a folder there and here."""
@@ -246,8 +247,11 @@ class Config(_Table):
     """So many sites take part in a round, all equally often; unset: all in every round."""
     reconstruction: bool = False
     """Also value the sites by Shapley values of every round's models; 2^N validation passes a round up to ten sites."""
+    guard: Guard = "standard"
+    """Leave out updates and running statistics that are bad rather than new, for every algorithm (docs/trust.md); off:
+    replies are checked for form, range, layout and finite numbers alone, and the arithmetic is the paper's."""
     max_length: Annotated[float, Field(gt=1)] = 5.0
-    """A reply whose update is longer than so many times the round's median is rejected; inf: none is."""
+    """With guard = "standard": reject an update longer than this multiple of the round's median length; inf: never."""
     data: DataConfig = DataConfig()
     model: ModelConfig = ModelConfig()
     train: TrainConfig = TrainConfig()
@@ -271,15 +275,20 @@ class Config(_Table):
 
 def load(path: Path | None = None, changes: Mapping[str, Any] | None = None) -> Config:
     """An experiment file with changes applied; keys of changes are dotted: {"train.lr": 0.01}."""
-    tree: dict[str, Any] = {}
-    if path is not None:
-        try:
-            tree = tomllib.loads(path.read_text("utf-8"))
-        except OSError as error:
-            raise ConfigError(f"can't read the experiment file {path}: {error.strerror}") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{path} is not a TOML file: {error}") from None
-    for key, value in (changes or {}).items():
+    return _changed(_tree_of(path) if path else {}, changes or {}, str(path) if path else None)
+
+
+def _tree_of(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise ConfigError(f"can't read the experiment file {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not a TOML file: {error}") from None
+
+
+def _changed(tree: dict[str, Any], changes: Mapping[str, Any], origin: str | None) -> Config:
+    for key, value in changes.items():
         *tables, name = key.split(".")
         table = tree
         for part in tables:
@@ -287,7 +296,16 @@ def load(path: Path | None = None, changes: Mapping[str, Any] | None = None) -> 
             if not isinstance(table, dict):
                 raise ConfigError(f"{key}: {part!r} is a value, not a table")
         table[name] = value
-    return parse(tree, str(path) if path else None)
+    return parse(tree, origin)
+
+
+def load_recorded(path: Path, changes: Mapping[str, Any] | None = None) -> Config:
+    """The experiment of a run folder. Earlier versions wrote the guard as an option of FedCE."""
+    tree = _tree_of(path)
+    algorithm = tree.get("algorithm")
+    if isinstance(algorithm, dict) and "guard" in algorithm and "guard" not in tree:
+        tree["guard"] = algorithm.pop("guard")
+    return _changed(tree, changes or {}, str(path))
 
 
 def parse(tree: Mapping[str, Any], origin: str | None = None) -> Config:

@@ -21,8 +21,7 @@ from fedce.algorithms import guard
 from fedce.algorithms.base import Algorithm, Memory, State, Terms
 from fedce.algorithms.base import Site as LocalSite
 from fedce.algorithms.fedce import PROBATION
-from fedce.config import BUILT_IN, Config, parse
-from fedce.config import load as load_config
+from fedce.config import BUILT_IN, Config, Guard, load_recorded, parse
 from fedce.data import Sites, load_sites
 from fedce.data.splits import NAMES
 from fedce.engines.local import LocalEngine
@@ -141,6 +140,14 @@ class Plan:
         """Whether free riders are looked for; where nothing is exchanged there is nothing to ride on."""
         return self.config.freerider.detect and self.algorithm.exchanges
 
+    @property
+    def limits(self) -> federation.Limits | None:
+        """What the guard asks of the models that come, if it is on."""
+        if self.config.guard == "off":
+            return None
+        # Where every site ends with a model of its own, nobody uses the common running statistics.
+        return federation.Limits(self.config.max_length, statistics=not self.algorithm.personal)
+
     def initial_state(self) -> State:
         members = sorted(self.members.keys() - set(self.config.leave_out))
         return State(sites=tuple(members), params=self.learner.params)
@@ -246,6 +253,7 @@ def run(
     out: str | Path,
     rounds: int | None = None,
     seed: int = 0,
+    guard: Guard = "standard",
     workers: int = 0,
     replace: bool = False,
     settings: Mapping[str, Any] | None = None,
@@ -255,18 +263,21 @@ def run(
 
     `settings` are further tables of the experiment file, for example {"train": {"lr": 3e-4}}.
     """
-    for table in ("data", "algorithm", "seed", "rounds"):
+    for table in ("data", "algorithm", "seed", "rounds", "guard"):
         if table in (settings or {}):
-            raise ConfigError(f"settings: {table!r} is given by sites, algorithm, seed or rounds, not here")
+            raise ConfigError(f"settings: {table!r} is given by sites, algorithm, seed, rounds or guard, not here")
     members = sites if isinstance(sites, Sites) else load_sites(sites)
     if isinstance(algorithm, str):
         name, options = algorithm, {}
     else:
         name, options = algorithms.name_of(algorithm), _options(algorithm)
+        if getattr(algorithm, "guard", guard) == "off" != guard:
+            raise ConfigError("FedCE(guard='off'): the guard is for every algorithm; write fedce.run(..., guard='off')")
     config = parse(
         {
             "seed": seed,
             "rounds": rounds,
+            "guard": guard,
             "data": members.config.model_dump(),
             **(settings or {}),
             "algorithm": {"name": name, **options},
@@ -351,7 +362,7 @@ def _resume(
 ) -> Result:
     config = run_folder.config
     if workers is not None:
-        config = load_config(run_folder.config_file, {"engine.workers": workers})
+        config = load_recorded(run_folder.config_file, {"engine.workers": workers})
     participants = Participants(config, sites or load_sites(config.data, notify=observer.notice))
     run_folder.mend_ledger()
     about = {**_about(participants, run_folder), **_signing(run_folder, observer)}
@@ -528,7 +539,7 @@ def _finish(
         plan.detects,
         config.leave_out,
         tell_all,
-        config.max_length,
+        plan.limits,
         federation.Draw(config.sites_per_round, config.seed) if config.sites_per_round else None,
     ):
         entry = _ledger_entry(done)
@@ -575,6 +586,7 @@ def _ledger_entry(done: Round) -> dict[str, Any]:
             # Rounded, because an interval needs no more; the terms themselves are kept to the last bit.
             "err_replicates": [round(error, 5) for error in reply.error_replicates],
             "flags": _faults(done, site),
+            **({"statistics_harm": done.harms[site]} if site in done.harms else {}),
             "seconds": round(reply.seconds, 3),
             **({"signed": dict(reply.signed)} if reply.signed else {}),
         }

@@ -11,7 +11,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fedce.algorithms.base import Account, Algorithm, State, Terms, models_of
+from fedce.algorithms.base import Account, Algorithm, State, Terms, models_of, normalise
+from fedce.algorithms.statistics import HARM, trial_of, without_statistics
 from fedce.errors import ReplyError, RunError
 from fedce.files import read_tensors, write_tensors
 from fedce.messages import Reply, Task
@@ -22,16 +23,23 @@ MAX_REPLICATES = 100
 MAX_LOSS = 1e6
 MAX_STEPS = 1000.0
 """Times the round's median that a site's new batches may be."""
-STRANGE_STATISTICS = "running statistics far from the others', not used"
-SEEN_AT_THE_BORDER = (ZERO_UPDATE, STRANGE_STATISTICS)
-USUAL_SHIFT = 0.3
-"""Standard deviations that a layer's running means may be off the round's median in any case."""
-USUAL_SPREAD = 0.5
-"""How much above the round's median a layer's running variances may be in any case, as a part of it."""
-TIMES_SHIFT, TIMES_SPREAD = 5.0, 20.0
-"""As many times as the sites are off by in the median: where images differ in brightness, the first layer's all are."""
-VARIANCE_FLOOR = 1e-5
-"""What batch norm adds to a variance before it divides by its root."""
+HARMFUL_STATISTICS = "with its running statistics the model does worse at the other sites: they were not used"
+SEEN_AT_THE_BORDER = (ZERO_UPDATE, HARMFUL_STATISTICS, "running statistics far from the others', not used")
+"""Flags of a round; the last is what earlier versions wrote."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the guard asks of a model before the algorithm sees it: it is compared with the round's others."""
+
+    max_length: float = 5.0
+    """Reject an update longer than this multiple of the round's median length; inf: never reject."""
+    statistics: bool = True
+    """Whether running statistics are used that lower the model's score at the other sites (algorithms/statistics.py)
+    is asked; not where every site keeps its own."""
+
+
+STANDARD = Limits()
 
 
 class Engine(Protocol):
@@ -44,7 +52,7 @@ class Engine(Protocol):
         """Who of these can be reached now; only they are drawn where not all take part."""
 
     def ask(self, tasks: Sequence[Task]) -> list[Reply]:
-        """Replies in any order, perhaps fewer than tasks. A model in a reply is valid until the next ask."""
+        """Replies in any order, perhaps fewer than tasks. A reply's model is valid until the next training is asked."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +71,8 @@ class Round:
     rejected: Mapping[str, str]
     """Site to reason."""
     flags: Mapping[str, tuple[str, ...]]
+    harms: Mapping[str, float]
+    """By how much a site's running statistics lower the model's score at the other sites, where that was asked."""
     similarity: Mapping[str, float | None]
     """Cosine of each site's update with the others' together, if the free-rider detector is on; None if undefined."""
     sketches: Mapping[str, list[float]]
@@ -94,13 +104,18 @@ class _CheckedAsk:
     shares: Mapping[str, float]
     """Contributions so far."""
     tell_all: bool
-    max_length: float
+    limits: Limits | None
     replies: dict[str, Reply] = field(default_factory=dict)
     rejected: dict[str, str] = field(default_factory=dict)
     flags: dict[str, tuple[str, ...]] = field(default_factory=dict)
     updates: dict[str, Vector] = field(default_factory=dict)
-    strangers: tuple[str, ...] = ()
+    harms: dict[str, float] = field(default_factory=dict)
     n_models: int = 0
+
+    @property
+    def strangers(self) -> tuple[str, ...]:
+        """Sites whose running statistics are not used."""
+        return tuple(site for site, harm in self.harms.items() if harm > HARM)
 
     def ask(self, tasks: Sequence[Task]) -> list[Reply]:
         by_site = {
@@ -122,16 +137,14 @@ class _CheckedAsk:
                 sound.append(reply)
             else:
                 self.rejected[reply.site] = reason
-        outliers = outliers_of(sound, by_site, self.max_length)
+        outliers = outliers_of(sound, by_site, self.limits.max_length) if self.limits else {}
         self.rejected |= outliers
         usable = [reply for reply in sound if reply.site not in outliers]
         if tasks[0].action == "train":
-            tamed = {} if isinf(self.max_length) else strangers_of(_trained(usable, by_site))
-            usable = [replace(reply, params=tamed.get(reply.site, reply.params)) for reply in usable]
-            self.strangers = tuple(tamed)
+            usable = self._with_useful_statistics(usable, by_site)
             for reply in usable:
                 task = by_site[reply.site]
-                if flags := flags_of(reply, task) + (STRANGE_STATISTICS,) * (reply.site in tamed):
+                if flags := flags_of(reply, task) + (HARMFUL_STATISTICS,) * (reply.site in self.strangers):
                     self.flags[reply.site] = flags
                 self.replies[reply.site] = replace(reply, params=None)
                 if self.detect and reply.params is not None:
@@ -150,6 +163,34 @@ class _CheckedAsk:
                 f"at least {self.min_sites} needed ({reasons})"
             )
         return usable
+
+    def _with_useful_statistics(self, usable: list[Reply], tasks: Mapping[str, Task]) -> list[Reply]:
+        """The replies, those whose running statistics harm the others with the round's median ones instead."""
+        trained = _trained(usable, tasks)
+        if self.limits is None or not self.limits.statistics or not trained:
+            return usable
+        trial = trial_of(trained, weights_before(trained, tasks))
+        if trial is None:
+            return usable
+        asked = [replace(tasks[reply.site], action="score", models=trial.models, persist=False) for reply in trained]
+        answers = {reply.site: reply for reply in self.engine.ask(asked)}
+        sound = {
+            task.site: answers[task.site].scores
+            for task in asked
+            if task.site in answers and problem_of(answers[task.site], task) is None
+        }
+        self.n_models += len(asked) * len(trial.models)
+        self.harms = trial.harms(sound)
+        tamed = without_statistics(trained, self.strangers)
+        return [replace(reply, params=tamed.get(reply.site, reply.params)) for reply in usable]
+
+
+def weights_before(replies: Sequence[Reply], tasks: Mapping[str, Task]) -> dict[str, float]:
+    """The sites' weights in the last round's model, to a sum of 1; a site without one counts as an average member."""
+    weights = {reply.site: tasks[reply.site].rho or 0.0 for reply in replies}
+    known = [weight for weight in weights.values() if weight > 0]
+    average = sum(known) / len(known) if known else 1.0
+    return normalise({site: weight or average for site, weight in weights.items()})
 
 
 def told(shares: Mapping[str, float], site: str, tell_all: bool) -> dict[str, float]:
@@ -252,37 +293,6 @@ def _too_long(trained: Sequence[Reply], tasks: Mapping[str, Task], most: float) 
     return rejected
 
 
-def strangers_of(trained: Sequence[Reply]) -> dict[str, Params]:
-    """Sites whose running statistics are far from the others', and their models with the round's median instead.
-
-    In batch norm's own measure: a mean in standard deviations of what it is the mean of, a variance as a ratio, both
-    in root mean square over a layer. A variance that is too small does no harm in a mean.
-    """
-    models = models_of(trained)
-    layers = models[0].layout.running_statistics if len(models) >= 3 else ()
-    far = np.zeros(len(models), bool)
-    for at_mean, at_variance in layers:
-        means = np.array([model.vector[at_mean] for model in models], np.float64)
-        variances = np.array([model.vector[at_variance] for model in models], np.float64) + VARIANCE_FLOOR
-        usual = np.median(variances, axis=0)
-        shifts = np.sqrt(((means - np.median(means, axis=0)) ** 2 / usual).mean(axis=1))
-        spreads = np.sqrt((np.maximum(variances / usual, 1.0) ** 2).mean(axis=1)) - 1.0
-        far |= shifts > max(USUAL_SHIFT, TIMES_SHIFT * np.median(shifts))
-        far |= spreads > max(USUAL_SPREAD, TIMES_SPREAD * np.median(spreads))
-    if not far.any():
-        return {}
-    layout = models[0].layout
-    statistics = slice(layout.n_trainable, layout.n_averaged)
-    typical = np.median([model.vector[statistics] for model in models], axis=0)
-    tamed = {}
-    for reply, model, is_far in zip(trained, models, far, strict=True):
-        if is_far:
-            vector = model.vector.copy()
-            vector[statistics] = typical
-            tamed[reply.site] = Params(layout, vector)
-    return tamed
-
-
 def _length(reply: Reply, task: Task, part: slice) -> float:
     assert reply.params is not None
     with np.errstate(over="ignore"):  # Too long for a number is too long.
@@ -336,7 +346,7 @@ def rounds(
     detect: bool = False,
     leave_out: Sequence[str] = (),
     tell_all: bool = False,
-    max_length: float = 5.0,
+    limits: Limits | None = STANDARD,
     draw: Draw | None = None,
 ) -> Iterator[Round]:
     """Run the rounds that are left; `persist` says before which rounds' end the sites save their memory."""
@@ -349,7 +359,7 @@ def rounds(
         here = here if len(here) >= min_sites else everybody
         asked = draw.sites({site: draws[site] for site in here}, state.round_no) if draw else everybody
         checked = _CheckedAsk(
-            engine, min_sites, algorithm.exchanges, persist(state.round_no), detect, state.shares, tell_all, max_length
+            engine, min_sites, algorithm.exchanges, persist(state.round_no), detect, state.shares, tell_all, limits
         )
         before = {"": sketch(state.params.trainable)} if detect else {}
         after = algorithm.round(replace(state, sites=asked), checked.ask)
@@ -367,6 +377,7 @@ def rounds(
             replies=checked.replies,
             rejected=checked.rejected,
             flags=checked.flags,
+            harms=checked.harms,
             similarity=similarity,
             sketches={site: sketch(update) for site, update in checked.updates.items()} | before,
             n_models=checked.n_models,

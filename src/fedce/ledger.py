@@ -193,7 +193,7 @@ class _Signatures(_Part):
     def __init__(self, run: RunFolder, entries: Numbered, expected: str | None, pinned: Mapping[str, str]) -> None:
         super().__init__()
         self.n_signed = self.n_lines_signed = 0
-        algorithm = algorithms.built_in(run.config.algorithm)
+        algorithm = algorithms.built_in(run.config)
         self.is_measured_by_sites = isinstance(algorithm, FedCE) and algorithm.estimate == "site"
         self.is_guarded = isinstance(algorithm, FedCE) and algorithm.guard == "standard"
         start = entries[0][1]
@@ -304,7 +304,7 @@ class _Replay(_Part):
     def __init__(self, run: RunFolder, entries: Numbered) -> None:
         super().__init__()
         rounds = [(number, entry) for number, entry in entries if entry["kind"] == "round"]
-        algorithm = algorithms.built_in(run.config.algorithm)
+        algorithm = algorithms.built_in(run.config)
         if not isinstance(algorithm, FedCE | FedAvg | Uniform):
             self.unchecked.append(
                 f"the shares: those of {run.config.algorithm.name} don't follow from the ledger alone"

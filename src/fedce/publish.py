@@ -87,7 +87,7 @@ def noisy_shares(run: RunFolder, epsilon: float, random: Any = None) -> Noisy:
 
 def _floored_shares(run: RunFolder) -> dict[str, float]:
     """The shares worked out again from the ledger, with errors that move no more than a site's images do."""
-    algorithm = algorithms.built_in(run.config.algorithm)
+    algorithm = algorithms.built_in(run.config)
     if not isinstance(algorithm, FedCE):
         raise RunError(f"{run.path} was not run with FedCE; only its shares can be published with noise")
     accounts: Mapping[str, Account] = {}

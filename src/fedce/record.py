@@ -123,7 +123,7 @@ class RunFolder:
 
     @property
     def config(self) -> configs.Config:
-        return configs.load(self.config_file)
+        return configs.load_recorded(self.config_file)
 
     @property
     def results(self) -> dict[str, Any]:

@@ -492,7 +492,8 @@ def test_an_order_that_changed_in_the_last_round_is_not_settled(settled_from, ro
     ],
 )
 def test_where_nobody_looked_for_cheats_no_alarm_says_nothing(algorithm, detect, sentence):
-    config = Config(algorithm=AlgorithmConfig(**algorithm), freerider=FreeRiderConfig(detect=detect))
+    guard = algorithm.pop("guard", "standard")
+    config = Config(guard=guard, algorithm=AlgorithmConfig(**algorithm), freerider=FreeRiderConfig(detect=detect))
     said = summary(SERVED, config)
     assert sentence in said
     assert len({NO_ALARM, NOBODY_LOOKED} & set(said)) == 1

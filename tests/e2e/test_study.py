@@ -13,8 +13,11 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from fedce import compare as comparing
+from fedce.config import parse
 from fedce.display import study_tables
-from fedce.studies import NAMES, Outcome, Table, robustness, wanted
+from fedce.jobs import Store
+from fedce.studies import NAMES, Context, Outcome, Table, robustness, wanted
 from fedce.studies.convergence import smoothed
 from fedce.studies.free_rider import rounds_shown
 from fedce.studies.shift import renormalised
@@ -232,6 +235,13 @@ def test_robustness_sets_every_attack_beside_the_honest_run(data: Path, tmp_path
     assert guarded["zero"] == guarded["scale"] == pytest.approx(-100)
     assert [sentence.split(":")[0] for sentence in outcome["findings"][: len(titles)]] == titles
     assert any("Not detectable" in sentence for sentence in outcome["findings"])
+
+
+@pytest.mark.parametrize(("named", "expected"), [({}, "off"), ({"guard": "standard"}, "standard")])
+def test_the_papers_studies_run_every_method_without_the_guard(named, expected, tmp_path: Path):
+    context = Context(parse({"data": {"source": "fundus6", "scale": "tiny"}, **named}), [0], Store(tmp_path))
+    compared = comparing.plan(context.to_the_letter, context.methods, context.seeds)
+    assert {config.guard for config in (*context.trainings(context.methods), *compared)} == {expected}
 
 
 def test_two_attackers_where_they_are_a_minority():

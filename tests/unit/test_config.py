@@ -8,6 +8,7 @@ from fedce import algorithms
 from fedce.algorithms import FedCE
 from fedce.config import Config, dumps, load, parse, parse_assignment
 from fedce.errors import ConfigError
+from fedce.record import RunFolder
 
 
 def test_defaults_are_the_papers():  # D12
@@ -51,6 +52,12 @@ def test_a_mistake_is_one_line(tree, line):
         ("fedce", {"combine": "sum"}, "has no option 'combine'"),
         ("fedce", {"max_share": 1.5}, "algorithm.max_share: input should be less than or equal to 1 (got 1.5)"),
         ("nowhere:Thing", {}, "can't import 'nowhere:Thing'"),
+        (
+            "fedce",
+            {"guard": "off"},
+            "algorithm.guard: the guard is for every algorithm now; set the top-level key guard",
+        ),
+        ("fedavg", {"guard": "off"}, "set the top-level key guard instead"),
     ],
 )
 def test_an_unknown_algorithm_or_option_is_one_line(name, options, line):
@@ -98,3 +105,17 @@ def test_assignments():
     assert parse_assignment("data.split=[0.6, 0.2, 0.2]") == ("data.split", [0.6, 0.2, 0.2])
     with pytest.raises(ConfigError, match="expected key=value"):
         parse_assignment("rounds")
+
+
+def test_the_guard_of_an_earlier_run_folder_is_still_read(tmp_path: Path):
+    (tmp_path / "config.toml").write_text('rounds = 3\n[algorithm]\nname = "fedce"\nguard = "off"\nmax_share = 0.7\n')
+    recorded = RunFolder(tmp_path).config
+    assert (recorded.guard, recorded.algorithm.options) == ("off", {"max_share": 0.7})
+    assert algorithms.built_in(recorded) == FedCE(guard="off", max_share=0.7)
+
+
+@pytest.mark.parametrize("name", algorithms.ALGORITHMS)
+def test_every_algorithm_can_have_the_guard_on_or_off(name):
+    for guard in ("standard", "off"):
+        config = parse({"guard": guard, "algorithm": {"name": name}})
+        assert getattr(algorithms.made_for(config), "guard", guard) == guard

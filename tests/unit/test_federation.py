@@ -11,7 +11,18 @@ from hypothesis import strategies as st
 from fedce.algorithms import FedAvg, FedCE
 from fedce.algorithms.base import Account, Memory, State, Terms, without_site
 from fedce.errors import ReplyError, RunError
-from fedce.federation import Draw, draws_of, load_state, outliers_of, problem_of, rounds, save_state, strangers_of
+from fedce.federation import (
+    HARMFUL_STATISTICS,
+    STANDARD,
+    Draw,
+    Limits,
+    draws_of,
+    load_state,
+    outliers_of,
+    problem_of,
+    rounds,
+    save_state,
+)
 from fedce.messages import Reply, Task
 from fedce.params import Entry, Layout, Params
 from support import FakeFederation, FakeSite, params
@@ -206,39 +217,6 @@ def test_statistics_that_no_training_gives_are_refused(model, reason):
     assert reason in problem_of(Reply("a", 0, 10, model, score=0.5), task)
 
 
-@pytest.mark.parametrize(
-    ("beyond", "within"),
-    [
-        ({"mean": 0.61}, {"mean": 0.59}),
-        ({"mean": -0.61}, {"mean": -0.59}),
-        ({"variance": 6.1}, {"variance": 5.9}),
-        ({"variance": 1e30}, {"variance": 0.0}),
-    ],
-)
-def test_running_statistics_far_from_the_others_are_not_used(beyond, within):
-    def replies(last):
-        models = [normalised(3.0, variance=4.0) for _ in range(3)]
-        models.append(normalised(7.0, **{"variance": 4.0, "count": 9, **last}))
-        return [Reply(site, 0, 10, model, score=0.5) for site, model in zip("abcd", models, strict=True)]
-
-    assert strangers_of(replies(within)) == {}
-    found = strangers_of(replies(beyond))
-    assert found.keys() == {"d"}
-    assert found["d"].vector.tolist() == [7.0, 0.0, 4.0, 9.0], "the update is used, the statistics are the others'"
-    assert strangers_of(replies(beyond)[2:]) == {}, "two have no majority"
-
-
-def test_where_all_sites_differ_one_may_differ_more():
-    def found(*means):
-        models = [normalised(1.0, mean=mean) for mean in means]
-        replies = [Reply(f"s{i}", 0, 10, model, score=0.5) for i, model in enumerate(models)]
-        return strangers_of(replies).keys()
-
-    assert found(0.0, 0.0, 0.0, 0.0, 0.9) == {"s4"}
-    assert found(-0.4, -0.2, 0.0, 0.2, 0.9) == set()
-    assert found(-0.4, -0.2, 0.0, 0.2, 1.1) == {"s4"}
-
-
 def test_a_count_of_batches_cant_run_away():
     def found(count, most=5.0):
         models = [normalised(1.0, count=15), normalised(1.1, count=15), normalised(1.2, count=count)]
@@ -250,12 +228,26 @@ def test_a_count_of_batches_cant_run_away():
     assert found(10_100, float("inf")) == {}
 
 
-def test_whose_statistics_did_not_enter_leaves_them_in_what_it_takes_itself_out_of():
-    members = [FakeSite(name, [i, 0, i, 0]) for i, name in enumerate("abc", 1)] + [FakeSite("d", [4, 0, 98, 0])]
+def likes_small_variances(w: Params) -> float:
+    """A site that is served worse the larger the model's running variance is."""
+    return max(0.0, 0.9 - float(w.vector[2]) / 100)
+
+
+def members_with(variance: float, score=likes_small_variances) -> list[FakeSite]:
+    honest = [FakeSite(name, [i, 0, i, 0], score=score) for i, name in enumerate("abc", 1)]
+    return [*honest, FakeSite("d", [4, 0, variance - 1, 0], score=score)]
+
+
+def first_round(members, limits=STANDARD):
     engine = ScriptedEngine(FedAvg(), members, lambda reply: reply, normalised(0.0))
-    done = next(rounds(FedAvg(), engine.federation.state, engine, 1))
+    return next(rounds(FedAvg(), engine.federation.state, engine, 1, limits=limits))
+
+
+def test_whose_statistics_did_not_enter_leaves_them_in_what_it_takes_itself_out_of():
+    done = first_round(members_with(99))
     assert done.rejected == {}
-    assert done.flags == {"d": ("running statistics far from the others', not used",)}
+    assert done.flags == {"d": (HARMFUL_STATISTICS,)}
+    assert done.harms == {"d": pytest.approx((99 - 3.5) / 4 / 100)}
     assert done.state.params.vector.tolist() == pytest.approx([2.5, 0.0, (2 + 3 + 4 + 3.5) / 4, 5.0])
     sent = normalised(4.0, variance=99)
     without = without_site(done.state.task_for("d"), Memory(0, sent))
@@ -263,6 +255,48 @@ def test_whose_statistics_did_not_enter_leaves_them_in_what_it_takes_itself_out_
     assert without.vector[2] == done.state.params.vector[2]
     others = without_site(done.state.task_for("a"), Memory(0, normalised(1.0, variance=2.0)))
     assert others.vector[2] == pytest.approx((3 + 4 + 3.5) / 3)
+
+
+@pytest.mark.parametrize(
+    ("members", "limits", "is_asked"),
+    [
+        (members_with(99, score=lambda w: 0.5), STANDARD, True),  # Far out, and nobody is served worse by it.
+        (members_with(99), None, False),  # The guard is off.
+        (members_with(99), Limits(statistics=False), False),
+        (members_with(99)[2:], STANDARD, False),  # Two have no majority.
+        (members_with(4), STANDARD, False),  # As the others': nobody is asked.
+    ],
+)
+def test_statistics_that_harm_nobody_are_used_to_the_last_bit(members, limits, is_asked):
+    done = first_round(members, limits)
+    assert done.flags == {}
+    assert bool(done.harms) is is_asked
+    variance = sum(1 + float(site.update[2]) for site in members) / len(members)
+    assert float(done.state.params.vector[2]) == np.float32(variance)
+
+
+def test_one_liar_among_the_scorers_neither_saves_nor_ruins_statistics():
+    def lies(reply):
+        return replace(reply, scores=tuple(reversed(reply.scores))) if reply.site == "a" else reply
+
+    bad = ScriptedEngine(FedAvg(), members_with(99), lies, normalised(0.0))
+    assert next(rounds(FedAvg(), bad.federation.state, bad, 1)).flags == {"d": (HARMFUL_STATISTICS,)}
+
+    def slanders(reply):
+        return replace(reply, scores=(1.0, *(0.0 for _ in reply.scores[1:]))) if reply.scores else reply
+
+    accused = members_with(99, score=lambda w: 0.5)
+    good = ScriptedEngine(FedAvg(), accused, lambda r: slanders(r) if r.site == "a" else r, normalised(0.0))
+    assert next(rounds(FedAvg(), good.federation.state, good, 1)).flags == {}
+
+
+def test_a_site_that_moves_the_model_without_voters_is_not_judged():
+    def silent(reply):
+        return replace(reply, scores=()) if reply.site in "ab" else reply
+
+    engine = ScriptedEngine(FedAvg(), members_with(99), silent, normalised(0.0))
+    done = next(rounds(FedAvg(), engine.federation.state, engine, 1))
+    assert (done.flags, done.harms) == ({}, {})
 
 
 def test_two_updates_have_no_median():

@@ -23,7 +23,7 @@ from fedce.algorithms.reconstruction import Reconstruction
 from fedce.algorithms.standalone import Standalone
 from fedce.algorithms.trimmed_mean import TrimmedMean
 from fedce.algorithms.uniform import Uniform
-from fedce.config import AlgorithmConfig, Config, load_object
+from fedce.config import Config, Guard, load_object
 from fedce.errors import ConfigError, first_problem, nearest
 
 ALGORITHMS: Mapping[str, tuple[type[Algorithm], Mapping[str, Any]]] = {
@@ -49,27 +49,30 @@ ALGORITHMS: Mapping[str, tuple[type[Algorithm], Mapping[str, Any]]] = {
 }
 
 
-def make(name: str, options: Mapping[str, Any]) -> Algorithm:
+def make(name: str, options: Mapping[str, Any], guard: Guard = "standard") -> Algorithm:
     """The algorithm of that name, or of your own at package.module:Class, with its options checked."""
     kind, fixed = _find(name)
     known = options_of(name)
+    if "guard" in options and "guard" not in known:
+        raise ConfigError("algorithm.guard: the guard is for every algorithm now; set the top-level key guard instead")
     for key in options.keys() - known:
         have = ", ".join(sorted(known)) or "none"
         raise ConfigError(f"algorithm {name!r} has no option {key!r}{nearest(key, known)}; it has: {have}")
     try:
-        return kind(**fixed, **options)
+        return kind(**fixed, **options, **({"guard": guard} if kind is FedCE else {}))
     except ValidationError as error:
         raise ConfigError(f"algorithm.{first_problem(error)}") from None
 
 
-def built_in(config: AlgorithmConfig) -> Algorithm | None:
-    """For whoever checks somebody else's run: code that it names is not run."""
-    return make(config.name, config.options) if config.name in ALGORITHMS else None
+def built_in(config: Config) -> Algorithm | None:
+    """The algorithm of somebody else's run, to check it by: code that the run names is not run."""
+    table = config.algorithm
+    return make(table.name, table.options, config.guard) if table.name in ALGORITHMS else None
 
 
 def made_for(config: Config) -> Algorithm:
     """The algorithm of an experiment."""
-    algorithm = make(config.algorithm.name, config.algorithm.options)
+    algorithm = make(config.algorithm.name, config.algorithm.options, config.guard)
     return Reconstruction(algorithm) if config.reconstruction else algorithm
 
 
@@ -87,7 +90,7 @@ def _find(name: str) -> tuple[type[Algorithm], Mapping[str, Any]]:
 def options_of(name: str) -> set[str]:
     """The options that a user may set; what the name already says is not among them."""
     kind, fixed = _find(name)
-    return {field.name for field in fields(kind)} - fixed.keys()  # type: ignore[arg-type]
+    return {field.name for field in fields(kind)} - fixed.keys() - ({"guard"} if kind is FedCE else set())  # type: ignore[arg-type]
 
 
 def name_of(algorithm: Algorithm) -> str:

@@ -77,7 +77,7 @@ def write_report(run: RunFolder, *, standalone: RunFolder | None = None, example
 
 def looked_for_cheats(config: Config) -> bool:
     """Whether the guard or the detector was on."""
-    algorithm = built_in(config.algorithm)
+    algorithm = built_in(config)
     guarded = getattr(algorithm, "guard", "off") != "off"
     return guarded or (config.freerider.detect and getattr(algorithm, "exchanges", True))
 

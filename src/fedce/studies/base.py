@@ -29,8 +29,6 @@ TITLES = {
     "fedce-cos": "FedCE, gradient term alone",
     "fedce-err": "FedCE, data term alone",
 }
-TO_THE_LETTER = {"guard": "off"}
-"""Options of whatever is compared with the paper, which has no guard; the experiment file may say otherwise."""
 Cell = str | float | None
 
 
@@ -105,17 +103,23 @@ class Context:
         """fundus6, prostate6, or another folder's name."""
         return self.config.data.source
 
+    @property
+    def to_the_letter(self) -> Config:
+        """The experiment without the guard, which the paper does not have, unless the experiment names it."""
+        named = "guard" in self.config.model_fields_set
+        return self.config if named else self.config.model_copy(update={"guard": "off"})
+
     def training(self, algorithm: str, seed: int, **changes: Any) -> Config:
         """One training; options of [algorithm] go to the algorithm that the file names."""
-        table = table_for(self.config.algorithm, algorithm, TO_THE_LETTER)
-        return self.config.model_copy(update={"algorithm": table, "seed": seed, **changes})
+        table = table_for(self.config.algorithm, algorithm)
+        return self.to_the_letter.model_copy(update={"algorithm": table, "seed": seed, **changes})
 
     def trainings(self, algorithms: Sequence[str], **changes: Any) -> list[Config]:
         return [self.training(algorithm, seed, **changes) for algorithm in algorithms for seed in self.seeds]
 
     def compare(self, algorithms: Sequence[str], truth: Mapping[str, float] | None = None) -> list[Row]:
         """Side by side, with every seed; `truth` are shares to compare the contributions with."""
-        return compare(self.config, algorithms, self.seeds, self.store, truth=truth, defaults=TO_THE_LETTER)
+        return compare(self.to_the_letter, algorithms, self.seeds, self.store, truth=truth)
 
     def result(self, config: Config) -> Result:
         """Of a training that is done."""

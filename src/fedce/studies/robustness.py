@@ -3,11 +3,10 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from math import inf
 from statistics import fmean
 
 from fedce.attacks import TWINS
-from fedce.config import AlgorithmConfig, Attack, Config, FreeRiderConfig
+from fedce.config import AlgorithmConfig, Attack, Config, FreeRiderConfig, Guard
 from fedce.studies.base import Cell, Context, Outcome, Table
 
 TITLE = "Robustness: sites that cheat"
@@ -23,6 +22,8 @@ SINGLE: Mapping[Attack, str] = {
     "inflate": "claims an error of 1",
     "pretend": "halves every score that it reports",
     "invent": "sends one random direction for ever, with noise and some of everybody's last step",
+    "spread": "multiplies its running variances by 4.5",
+    "shift": "moves its running means by 2.5 standard deviations",
 }
 PAIRED: Mapping[Attack, str] = {
     "collude": "two send opposite noise and claim an error of 1",
@@ -40,15 +41,14 @@ MOST_GAIN, LEAST_KEPT, MOST_LOSS = 0.10, 0.90, 0.01
 class Method:
     title: str
     table: AlgorithmConfig
-    has_border: bool = False
-    """Whether updates far longer than the median are rejected."""
+    guard: Guard = "off"
 
 
 def methods() -> dict[str, Method]:
     found = {
         "nvflare": Method("NVFlare 2.9's FedCE (sum)", AlgorithmConfig(name=NVFLARE)),
-        "letter": Method("FedCE to the letter", AlgorithmConfig(name="fedce", guard="off")),
-        "guarded": Method("FedCE, guarded", AlgorithmConfig(name="fedce"), has_border=True),
+        "letter": Method("FedCE to the letter", AlgorithmConfig(name="fedce")),
+        "guarded": Method("FedCE, guarded", AlgorithmConfig(name="fedce"), guard="standard"),
     }
     return {key: method for key, method in found.items() if key != "nvflare" or find_spec("nvflare")}
 
@@ -80,7 +80,7 @@ def _config(context: Context, method: Method, seed: int, case: Case | None, leav
         update={
             "algorithm": method.table,
             "seed": seed,
-            "max_length": context.config.max_length if method.has_border else inf,
+            "guard": method.guard,
             "freerider": FreeRiderConfig(plant=plant),
             "leave_out": tuple(leave_out),
         }

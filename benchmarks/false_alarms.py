@@ -1,0 +1,131 @@
+"""False alarms: honest runs in which the guard, or its limits at the border, act against somebody.
+
+Honest federations with seeds 0 to 9: FedCE with batch and instance norm, Adam and SGD; FedAvg with batch norm and Adam.
+Runs with even seeds are those by which limits may be chosen; runs with odd seeds are reported. An alarm is anything
+that changes a bit: a reply rejected, trust below 1, an error not believed, statistics not used. Upper bounds are exact
+(Clopper and Pearson), one-sided, 95 %, with a run as the unit: rounds of one run are not independent.
+
+    python -m benchmarks.false_alarms --store STORE [--rounds 20] [--folder DIR] [--only-kept]
+"""
+
+import argparse
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from scipy import stats
+
+from fedce.config import BUILT_IN, Config, parse
+from fedce.jobs import Store
+from fedce.record import RunFolder
+
+SEEDS = range(10)
+OPTIMIZERS: dict[str, dict[str, Any]] = {"adam": {}, "sgd": {"optimizer": "sgd", "lr": 0.05}}
+PARTS = {"to choose by (even seeds)": 0, "reported (odd seeds)": 1}
+
+
+def configs(folders: Iterable[str], rounds: int) -> list[Config]:
+    """FedCE with every seed, data, norm and optimizer; then FedAvg with batch norm and Adam."""
+    cases = [("fedce", norm, train) for norm in ("batch", "instance") for train in OPTIMIZERS.values()]
+    sources = (*BUILT_IN, *folders)
+    wanted = [(seed, source, *case) for seed in SEEDS for source in sources for case in cases]
+    wanted += [(seed, source, "fedavg", "batch", OPTIMIZERS["adam"]) for seed in SEEDS for source in sources]
+    return [
+        parse(
+            {
+                "seed": seed,
+                "rounds": rounds,
+                "data": {"source": source, **({} if source in BUILT_IN else {"size": 64})},
+                "algorithm": {"name": algorithm},
+                "model": {"norm": norm},
+                "train": train,
+            }
+        )
+        for seed, source, algorithm, norm, train in wanted
+    ]
+
+
+@dataclass
+class Tally:
+    """What was found in some runs."""
+
+    n_runs: int = 0
+    n_with_alarms: int = 0
+    n_site_rounds: int = 0
+    n_asked_about: int = 0
+    """Sites and rounds in which the others were asked what the running statistics do."""
+    most_harm: float = 0.0
+    alarms: Counter[str] = field(default_factory=Counter)
+    """By what acted, in sites and rounds."""
+
+    def add(self, rounds: list[dict[str, Any]]) -> None:
+        found: Counter[str] = Counter()
+        for entry in rounds:
+            found.update(f"rejected: {reason}" for reason in entry["rejected"].values())
+            for facts in entry["sites"].values():
+                found.update(facts["flags"])
+                if facts.get("trust", 1.0) < 1 and not facts["flags"]:
+                    found["shares its credit with a twin"] += 1
+                harm = facts.get("statistics_harm")
+                self.n_asked_about += harm is not None
+                self.most_harm = max(self.most_harm, harm or 0.0)
+            self.n_site_rounds += len(entry["sites"]) + len(entry["rejected"])
+        self.n_runs += 1
+        self.n_with_alarms += bool(found)
+        self.alarms += found
+
+    @property
+    def upper_bound(self) -> float:
+        """Of the part of honest runs with an alarm."""
+        if self.n_with_alarms == self.n_runs:
+            return 1.0
+        return float(stats.beta.ppf(0.95, self.n_with_alarms + 1, self.n_runs - self.n_with_alarms))
+
+
+def tallies(store: Store, wanted: Iterable[Config]) -> dict[tuple[str, str], Tally]:
+    found: dict[tuple[str, str], Tally] = {}
+    for config in wanted:
+        if store.finished(config) is None:
+            continue
+        part = next(name for name, rest in PARTS.items() if config.seed % 2 == rest)
+        rounds = RunFolder(store.path(config)).rounds()
+        source = Path(config.data.source).name
+        kind = f"{source}, {config.model.norm} norm, {config.train.optimizer}, {config.algorithm.name}"
+        for name in (kind, "all"):
+            found.setdefault((part, name), Tally()).add(rounds)
+    return found
+
+
+def table(found: dict[tuple[str, str], Tally]) -> str:
+    lines = [
+        "| part | runs of | runs | with an alarm | upper bound | sites x rounds | asked about statistics | most harm |",
+        "|---|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    for (part, name), tally in sorted(found.items()):
+        lines.append(
+            f"| {part} | {name} | {tally.n_runs} | {tally.n_with_alarms} | {100 * tally.upper_bound:.1f} % | "
+            f"{tally.n_site_rounds} | {tally.n_asked_about} | {tally.most_harm:.4f} |"
+        )
+    for (part, name), tally in sorted(found.items()):
+        lines += [f"{part}; {name}: {n} x {what}" for what, n in tally.alarms.most_common()]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--store", type=Path, required=True)
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--folder", action="append", default=[], help="a folder of sites, such as PolypGen")
+    parser.add_argument("--workers", type=int, default=0)
+    parser.add_argument("--only-kept", action="store_true", help="train nothing; look at what the store has")
+    given = parser.parse_args()
+    store, wanted = Store(given.store), configs(given.folder, given.rounds)
+    if not given.only_kept:
+        store.run(wanted, given.workers)
+    print(table(tallies(store, wanted)))
+
+
+if __name__ == "__main__":
+    main()
