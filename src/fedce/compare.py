@@ -24,6 +24,8 @@ class Row:
     """Site to mean over seeds."""
     dice_std: Mapping[str, float]
     """Site to standard deviation over seeds."""
+    dice_by_seed: Mapping[str, Sequence[float]]
+    """Site to each seed's, in the order of the seeds."""
     dice_by_class: Mapping[str, float]
     """Class to mean over sites and seeds."""
     mean: float
@@ -50,6 +52,10 @@ class Row:
     seconds: float
     megabytes: float
     """Models carried over the network in a whole run."""
+
+    def over_sites(self, measure: Callable[[Sequence[float]], float]) -> list[float]:
+        """A measure of all sites' Dice, of each seed."""
+        return [measure(dice) for dice in zip(*self.dice_by_seed.values(), strict=True)]
 
 
 def plan(config: Config, algorithms: Sequence[str], seeds: Sequence[int]) -> list[Config]:
@@ -97,6 +103,7 @@ def _row(name: str, runs: Sequence[Result], alone: Mapping[str, float], truth: M
         algorithm=name,
         dice=dice,
         dice_std={site: sample_std([run.dice[site] for run in runs]) for site in dice},
+        dice_by_seed={site: [run.dice[site] for run in runs] for site in dice},
         dice_by_class=_mean_by_site(classes),
         mean=served.mean,
         std_over_sites=served.std,

@@ -196,7 +196,7 @@ def test_any_methods_can_be_compared(everything: Path, data: Path, tmp_path: Pat
     for methods in ("fedavg,fedce", "fedavg,standalone"):
         run = fedce("study", "fairness,contribution", *arguments, "--methods", methods)
         assert run.exit_code == 0, run.output
-        assert "Sites that would do better alone" in run.stdout
+        assert "what the sites reach alone (Euclid)" in run.stdout
     assert wanted("performance,all") == list(NAMES)
 
 

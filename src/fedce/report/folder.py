@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote as shell_quote
+from statistics import fmean
 from typing import Any
 from urllib.parse import quote
 
@@ -12,6 +13,7 @@ from fedce.files import write_bytes
 from fedce.record import RunFolder, fingerprints_of
 from fedce.report import NO_ALARM, NOBODY_LOOKED, looked_for_cheats
 from fedce.report.pages import page
+from fedce.valuation.standing import NO_DIFFERENCE, said, standing
 
 
 @dataclass(frozen=True)
@@ -131,16 +133,34 @@ def summary(runs: Sequence[Finished], n_runs: int) -> list[str]:
     left = f"; {n_left} {'has' if n_left == 1 else 'have'} no results" if n_left else ""
     sentences = [f"{n_runs} run{'s' if n_runs > 1 else ''}{left}."]
     for group in (found for on_same in _on_the_same_data(runs) for found in _as_long(on_same)):
-        best = max(group, key=lambda run: run.results["fairness"]["mean"])
-        fairest = min(group, key=lambda run: run.results["fairness"]["std"])
-        mean, std = best.results["fairness"]["mean"], fairest.results["fairness"]["std"]
-        n_rounds, data_name = best.results["rounds"], Path(best.results["data"]).name
-        sentences.append(
-            f"Of the {len(group)} runs of {n_rounds} round{'s' if n_rounds > 1 else ''} on the same {data_name}, "
-            f"{best.name} has the highest mean Dice ({mean:.3f}) and {fairest.name} serves the sites most evenly "
-            f"(standard deviation {std:.3f})."
-        )
+        sentences += _comparison(group)
     return [*sentences, *_about_alarms(runs)]
+
+
+def _comparison(group: Sequence[Finished]) -> list[str]:
+    """Which method serves the sites better or more evenly, as far as seeds that all of them have show it."""
+    by_method: dict[str, dict[int, Finished]] = {}
+    for run in group:
+        by_method.setdefault(run.results["algorithm"], {})[run.results["seed"]] = run
+    seeds = sorted(set.intersection(*(set(runs) for runs in by_method.values())))
+    n_rounds, data_name = group[0].results["rounds"], Path(group[0].results["data"]).name
+    about = f"{len(group)} runs of {n_rounds} round{'s' if n_rounds > 1 else ''} on the same {data_name}"
+    if len(by_method) < 2:
+        return []
+    if len(seeds) < 2:
+        return [f"{about}: {NO_DIFFERENCE}; it takes runs of each method with at least two common seeds."]
+
+    def by_seed(key: str) -> dict[str, list[float]]:
+        return {name: [runs[seed].results["fairness"][key] for seed in seeds] for name, runs in by_method.items()}
+
+    means, spreads = by_seed("mean"), by_seed("std")
+    return [
+        f"{about}, {len(seeds)} seeds for each method.",
+        said(standing(means), "highest mean Dice", lambda name: f"{fmean(means[name]):.3f}"),
+        said(
+            standing(spreads, lowest=True), "smallest deviation over sites", lambda name: f"{fmean(spreads[name]):.3f}"
+        ),
+    ]
 
 
 def _about_alarms(runs: Sequence[Finished]) -> list[str]:

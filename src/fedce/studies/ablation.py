@@ -1,8 +1,13 @@
 """Each term of FedCE alone, and their product and sum."""
 
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+
 from fedce.config import Config
-from fedce.studies.base import Context, Outcome, Table, best, title_of
+from fedce.fairness import sample_std
+from fedce.studies.base import Context, Outcome, Table, one_seed, title_of
 from fedce.studies.contribution import truth_of
+from fedce.valuation.standing import NO_DIFFERENCE, exceeds, said, standing
 
 TITLE = "Ablation: the two terms of FedCE"
 ALONE, TOGETHER = ("fedce-cos", "fedce-err"), ("fedce", "fedce-sum")
@@ -32,20 +37,34 @@ def evaluate(context: Context) -> Outcome:
             for row in rows
         ],
     )
-    highest = best({row.algorithm: row.mean for row in rows})
-    fairest = best({row.algorithm: row.std_over_sites for row in rows}, lowest=True)
-    truest = best({row.algorithm: row.truth_pearson for row in rows})
-    gain, less = (
-        100 * (choose(by[name] for name in TOGETHER) - choose(by[name] for name in ALONE))
-        for choose, by in (
-            (max, {row.algorithm: row.mean for row in rows}),
-            (min, {row.algorithm: row.std_over_sites for row in rows}),
-        )
-    )
-    findings = [
-        f"Highest average: {title_of(highest)}. Smallest deviation over sites: {title_of(fairest)}. "
-        f"Nearest to leave-one-out: {title_of(truest)}.",
-        "In the paper both terms together beat each alone on both tasks. Here the better combination is "
-        f"{gain:+.2f} points in average and {less:+.2f} in deviation over sites from the better single term.",
+    by_name = {row.algorithm: row for row in rows}
+    means = {name: row.over_sites(fmean) for name, row in by_name.items()}
+    spreads = {name: row.over_sites(sample_std) for name, row in by_name.items()}
+    findings = [one_seed(context)] if len(context.seeds) == 1 else []
+    findings += [
+        said(standing(means), "highest average", lambda name: f"{100 * by_name[name].mean:.1f} %", title_of),
+        said(
+            standing(spreads, lowest=True),
+            "smallest deviation over sites",
+            lambda name: f"{100 * by_name[name].std_over_sites:.1f}",
+            title_of,
+        ),
+        f"In the paper both terms together beat each alone on both tasks: {_together(means, spreads)}",
     ]
     return Outcome("ablation", TITLE, findings, [table])
+
+
+def _together(means: Mapping[str, Sequence[float]], spreads: Mapping[str, Sequence[float]]) -> str:
+    """Whether the better combination beats both single terms, in average and in deviation over sites."""
+    both = max(TOGETHER, key=lambda name: fmean(means[name]))
+    gain, less = (
+        100 * (choose(fmean(by[name]) for name in TOGETHER) - choose(fmean(by[name]) for name in ALONE))
+        for choose, by in ((max, means), (min, spreads))
+    )
+    is_higher = all(exceeds(means[both], means[name]) for name in ALONE)
+    is_fairer = all(exceeds(spreads[both], spreads[name], sign=-1.0) for name in ALONE)
+    shown = "so here" if is_higher and is_fairer else NO_DIFFERENCE if not (is_higher or is_fairer) else "in part here"
+    return (
+        f"{shown}. The better combination is {gain:+.2f} points in average and {less:+.2f} in deviation over sites "
+        "from the better single term."
+    )

@@ -153,6 +153,11 @@ class Study(Protocol):
     def evaluate(self, context: Context) -> Outcome: ...
 
 
+def one_seed(context: Context) -> str:
+    """Said first where nothing can be said about an order."""
+    return f"One seed ({context.seeds[0]}): how much the methods differ by chance is not known, so no order is shown."
+
+
 def title_of(algorithm: str) -> str:
     return TITLES.get(algorithm, algorithm)
 

@@ -5,7 +5,8 @@ from numpy.typing import NDArray
 from scipy.signal import savgol_filter
 
 from fedce.config import Config
-from fedce.studies.base import Cell, Context, Outcome, Picture, Table, best, title_of
+from fedce.studies.base import Cell, Context, Outcome, Picture, Table, title_of
+from fedce.valuation.standing import said, standing
 
 TITLE = "Convergence"
 ORDER = 3
@@ -23,7 +24,8 @@ def _federated(context: Context) -> list[str]:
 def evaluate(context: Context) -> Outcome:
     from fedce.report import plots
 
-    curves = {name: _curve(context, name) for name in _federated(context)}
+    by_seed = {name: _curves(context, name) for name in _federated(context)}
+    curves = {name: own.mean(axis=0) for name, own in by_seed.items()}
     smooth = {name: smoothed(curve) for name, curve in curves.items()}
     n_rounds = len(next(iter(curves.values())))
     rows: list[list[Cell]] = [[str(i + 1), *(float(curve[i]) for curve in curves.values())] for i in range(n_rounds)]
@@ -46,15 +48,15 @@ def evaluate(context: Context) -> Outcome:
         [[title_of(name), "never" if reached[name] is None else str(reached[name]), ends[name]] for name in curves],
         digits=3,
     )
-    quick = {name: None if value is None else float(value) for name, value in reached.items()}
-    findings = [f"{title_of(best(ends))} ends highest; {title_of(best(quick, lowest=True))} gets near it first."]
+    last = {name: [float(smoothed(curve)[-1]) for curve in own] for name, own in by_seed.items()}
+    findings = [said(standing(last), "highest end", lambda name: f"{ends[name]:.3f}", title_of)]
     return Outcome("convergence", TITLE, findings, [table], [picture])
 
 
-def _curve(context: Context, algorithm: str) -> NDArray[np.float64]:
+def _curves(context: Context, algorithm: str) -> NDArray[np.float64]:
+    """Seeds x rounds."""
     runs = [context.rounds(context.training(algorithm, seed)) for seed in context.seeds]
-    mean: NDArray[np.float64] = np.mean([[entry["mean_score"] for entry in rounds] for rounds in runs], axis=0)
-    return mean
+    return np.array([[entry["mean_score"] for entry in rounds] for rounds in runs], np.float64)
 
 
 def smoothed(curve: NDArray[np.float64]) -> NDArray[np.float64]:

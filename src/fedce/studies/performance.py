@@ -1,12 +1,14 @@
 """Table 1: what each method does for each site, and the appendix's deviations over seeds."""
 
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from fedce.compare import Row
 from fedce.config import Config
 from fedce.fairness import sample_std
 from fedce.studies import paper
-from fedce.studies.base import Cell, Context, Outcome, Table, best, title_of
+from fedce.studies.base import Cell, Context, Outcome, Table, one_seed, title_of
+from fedce.valuation.standing import NO_DIFFERENCE, Standing, exceeds, said, standing
 
 TITLE = "Performance (the paper's Table 1)"
 
@@ -85,25 +87,45 @@ def _beside_the_paper(context: Context, rows: list[Row]) -> Table:
 
 
 def _findings(context: Context, rows: list[Row]) -> list[str]:
-    federated = [row for row in rows if row.algorithm != "standalone"]
-    highest = best({row.algorithm: row.mean for row in federated})
-    fairest = best({row.algorithm: row.std_over_sites for row in federated}, lowest=True)
-    safest = best({row.algorithm: row.worst for row in federated})
-    by_name = {row.algorithm: row for row in rows}
-    findings = [
-        f"Of the federated methods {title_of(highest)} has the highest average "
-        f"({100 * by_name[highest].mean:.1f} %), {title_of(fairest)} the smallest deviation over sites "
-        f"({100 * by_name[fairest].std_over_sites:.1f}), and {title_of(safest)} serves its worst site best "
-        f"({100 * by_name[safest].worst:.1f} %)."
+    federated = {row.algorithm: row for row in rows if row.algorithm != "standalone"}
+    means = {name: row.over_sites(fmean) for name, row in federated.items()}
+    highest = standing(means)
+    fairest = standing({name: row.over_sites(sample_std) for name, row in federated.items()}, lowest=True)
+    safest = standing({name: row.over_sites(min) for name, row in federated.items()})
+    findings = [one_seed(context)] if len(context.seeds) == 1 else []
+    findings += [
+        said(
+            highest, "highest average of the federated methods", lambda m: f"{100 * federated[m].mean:.1f} %", title_of
+        ),
+        said(fairest, "smallest deviation over sites", lambda m: f"{100 * federated[m].std_over_sites:.1f}", title_of),
+        said(safest, "highest Dice at its worst site", lambda m: f"{100 * federated[m].worst:.1f} %", title_of),
     ]
     if context.data in paper.DICE:
         findings.append(
             "In the paper FedCE (Multi.) has the highest average and the smallest deviation on both tasks: "
-            + ("so here." if highest == fairest == "fedce" else "not in both respects here.")
+            + _as_in_the_paper(highest, fairest)
         )
-    if "standalone" in by_name:
-        alone = by_name["standalone"]
-        behind = [title_of(row.algorithm) for row in federated if row.mean < alone.mean]
-        what = f"{', '.join(behind)} stay below it" if behind else "all federated methods are above it"
-        findings.append(f"Training alone reaches {100 * alone.mean:.1f} % on average; {what}.")
+    if alone := next((row for row in rows if row.algorithm == "standalone"), None):
+        findings.append(_against(alone, means))
     return findings
+
+
+def _as_in_the_paper(*standings: Standing) -> str:
+    if any(found.is_shown and found.first != "fedce" for found in standings):
+        return "not here."
+    if all(found.is_shown for found in standings):
+        return "so here."
+    return "these runs can't show whether it is so here."
+
+
+def _against(alone: Row, means: Mapping[str, Sequence[float]]) -> str:
+    """Who stays below training alone, who is above it, and of whom neither can be shown."""
+    reached = alone.over_sites(fmean)
+    below = [title_of(name) for name, own in means.items() if exceeds(reached, own)]
+    above = [title_of(name) for name, own in means.items() if exceeds(own, reached)]
+    parts = [f"below it: {', '.join(below)}"] if below else []
+    parts += [f"above it: {', '.join(above)}"] if above else []
+    if len(below) + len(above) < len(means):
+        which = "the others" if parts else "all federated methods"
+        parts.append(f"{which}: {NO_DIFFERENCE}")
+    return f"Training alone reaches {100 * alone.mean:.1f} % on average; {'; '.join(parts)}."

@@ -1,9 +1,11 @@
 """Do the shares of the others stay as they are when a site leaves?"""
 
+from itertools import combinations
 from statistics import fmean
 
 from fedce.config import Config
 from fedce.studies.base import Context, Outcome, Picture, Table
+from fedce.valuation.standing import NO_DIFFERENCE, exceeds
 
 TITLE = "Distribution shift: shares with and without a site"
 
@@ -53,15 +55,34 @@ def evaluate(context: Context) -> Outcome:
         f"{100 * largest[subject]:.1f} points; over all sites the largest change is "
         f"{100 * max(largest.values()):.1f} points.",
     ]
-    order = sorted(pairs, key=lambda site: pairs[site][0])
-    same = order == sorted(pairs, key=lambda site: pairs[site][1])
-    findings.append(f"The order of those who stay is {'the same' if same else 'not the same'} without {subject}.")
+    findings.append(_order(context, subject))
     return Outcome("shift", TITLE, findings, [table], [picture])
 
 
-def _mean_shares(context: Context, left: tuple[str, ...]) -> dict[str, float]:
+def _order(context: Context, left: str) -> str:
+    """Which of those who stay change places, counting only orders that the seeds show."""
+    before, after = _shares_by_seed(context, ()), _shares_by_seed(context, (left,))
+    pairs = list(combinations(after, 2))
+    shown = [
+        (a, b) if exceeds(before[a], before[b]) else (b, a)
+        for a, b in pairs
+        if exceeds(before[a], before[b]) or exceeds(before[b], before[a])
+    ]
+    turned = [f"{a} and {b}" for a, b in shown if exceeds(after[b], after[a])]
+    if not shown:
+        return f"The order of those who stay: {NO_DIFFERENCE}."
+    return f"Of {len(pairs)} pairs of those who stay the seeds show the order of {len(shown)}; without {left} " + (
+        f"{len(turned)} of them change places: {', '.join(turned)}." if turned else "none of them changes places."
+    )
+
+
+def _shares_by_seed(context: Context, left: tuple[str, ...]) -> dict[str, list[float]]:
     runs = [context.result(context.training("fedce", seed, leave_out=left)).contributions for seed in context.seeds]
-    return {site: fmean(run[site] for run in runs) for site in context.names if site not in left}
+    return {site: [run[site] for run in runs] for site in context.names if site not in left}
+
+
+def _mean_shares(context: Context, left: tuple[str, ...]) -> dict[str, float]:
+    return {site: fmean(shares) for site, shares in _shares_by_seed(context, left).items()}
 
 
 def renormalised(shares: dict[str, float], left: str) -> dict[str, float]:
