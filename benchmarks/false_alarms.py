@@ -56,7 +56,8 @@ class Tally:
     n_site_rounds: int = 0
     n_asked_about: int = 0
     """Sites and rounds in which the others were asked what the running statistics do."""
-    most_harm: float = 0.0
+    extremes: dict[str, float] = field(default_factory=dict)
+    """The value of each sign that was nearest to its limit."""
     alarms: Counter[str] = field(default_factory=Counter)
     """By what acted, in sites and rounds."""
 
@@ -68,13 +69,26 @@ class Tally:
                 found.update(facts["flags"])
                 if facts.get("trust", 1.0) < 1 and not facts["flags"]:
                     found["shares its credit with a twin"] += 1
-                harm = facts.get("statistics_harm")
-                self.n_asked_about += harm is not None
-                self.most_harm = max(self.most_harm, harm or 0.0)
+                self.n_asked_about += "statistics_harm" in facts
+                self._note("most harm", facts.get("statistics_harm"))
+                self._note_signs(facts.get("signs") or {})
             self.n_site_rounds += len(entry["sites"]) + len(entry["rejected"])
         self.n_runs += 1
         self.n_with_alarms += bool(found)
         self.alarms += found
+
+    def _note_signs(self, signs: dict[str, Any]) -> None:
+        for name in ("agreement", "relation", "turn", "coherence", "length"):
+            self._note(f"least {name}", signs.get(name), lowest=True)
+        for name in ("likeness", "repetition"):
+            self._note(f"most {name}", signs.get(name))
+        excess = signs.get("excess")
+        self._note("most excess above the weight", None if excess is None else excess - signs["weight"])
+
+    def _note(self, name: str, value: float | None, lowest: bool = False) -> None:
+        if value is not None:
+            choose = min if lowest else max
+            self.extremes[name] = choose(self.extremes.get(name, value), value)
 
     @property
     def upper_bound(self) -> float:
@@ -100,15 +114,16 @@ def tallies(store: Store, wanted: Iterable[Config]) -> dict[tuple[str, str], Tal
 
 def table(found: dict[tuple[str, str], Tally]) -> str:
     lines = [
-        "| part | runs of | runs | with an alarm | upper bound | sites x rounds | asked about statistics | most harm |",
-        "|---|---|---:|---:|---:|---:|---:|---:|",
+        "| part | runs of | runs | with an alarm | upper bound | sites x rounds | asked about statistics |",
+        "|---|---|---:|---:|---:|---:|---:|",
     ]
     for (part, name), tally in sorted(found.items()):
         lines.append(
             f"| {part} | {name} | {tally.n_runs} | {tally.n_with_alarms} | {100 * tally.upper_bound:.1f} % | "
-            f"{tally.n_site_rounds} | {tally.n_asked_about} | {tally.most_harm:.4f} |"
+            f"{tally.n_site_rounds} | {tally.n_asked_about} |"
         )
     for (part, name), tally in sorted(found.items()):
+        lines.append(f"{part}; {name}: " + ", ".join(f"{what} {value:.3f}" for what, value in tally.extremes.items()))
         lines += [f"{part}; {name}: {n} x {what}" for what, n in tally.alarms.most_common()]
     return "\n".join(lines)
 

@@ -525,17 +525,30 @@ def alike(cosine, n_sites=5):
     return updates
 
 
-@pytest.mark.parametrize(("cosine", "much"), [(0.59, None), (0.75, 0.5), (0.9, 1.0), (0.95, 1.0)])
-def test_how_much_two_of_five_are_alike(cosine, much):
-    signs = seen(alike(cosine))
-    assert signs["a"].twins == ({} if much is None else {"b": pytest.approx(much)})
+OWN = np.cos(np.radians(10))
+"""Of a site that goes on in a curve, each update with the one before."""
+
+
+@pytest.mark.parametrize(("likeness", "much"), [(0.89, None), (0.95, 0.5), (1.0, 1.0), (1.01, 1.0)])
+def test_two_of_five_are_alike_as_far_as_each_is_like_itself_a_round_before(likeness, much):
+    signs = seen(alike(likeness * OWN))
+    assert signs["a"].likeness == pytest.approx(likeness)
+    assert signs["a"].twins == ({} if much is None else {"b": pytest.approx(much, abs=1e-6)})
     assert signs["c"].twins == {}
 
 
 def test_who_is_bad_or_new_is_nobodys_twin():
-    assert seen(alike(0.95, 6))["a"].twins == {"b": 1.0}
-    assert seen(alike(0.95, 6), suspects=("b",))["a"].twins == {}
-    assert seen(alike(0.95), dict.fromkeys("abcde", at(0)))["a"].twins == {}
+    assert seen(alike(0.99, 6))["a"].twins == {"b": 1.0}
+    assert seen(alike(0.99, 6), suspects=("b",))["a"].twins == {}
+    assert seen(alike(0.99), dict.fromkeys("abcde", at(0)))["a"].twins == {}
+
+
+def test_of_sites_that_hardly_go_on_in_a_direction_only_copies_are_twins():
+    """A cosine of a site with itself that is near the background says nothing about others."""
+    wavering = dict.fromkeys("ab", at(0, 75, 150))
+    signs = seen(alike(0.9, 6), wavering)
+    assert (signs["a"].likeness, signs["a"].twins) == (pytest.approx(0.0, abs=1e-6), {})
+    assert seen(alike(0.999999, 6), wavering)["a"].twins == {"b": 1.0}
 
 
 def test_five_who_send_one_update_are_one_site():

@@ -42,9 +42,12 @@ LEAST_COHERENCE = 0.4
 """Where the others' own updates hardly go on in a direction, nobody can be told from noise."""
 SAME = 0.99999
 """Training never gives the same direction twice to five digits."""
-ALIKE, ONE = 0.6, 0.9
-"""Two sites' cosine, from the round's median (0) to identity (1): from here on they share credit, from there on they
-are one site twice."""
+ALIKE, ONE = 0.9, 1.0
+"""Likeness of two sites: from ALIKE on they share credit, at ONE they are one site twice. Their updates are then as
+alike as a site's own are from round to round, which different images don't give."""
+LEAST_ROOM = 0.4
+"""Two sites' likeness is judged where a site's own updates stand out from the round's background by at least this part
+of the way to identity."""
 MOST_TWINS_NAMED = 3
 LEAST_SITES_FOR_TWINS = 5
 """Among fewer, two ordinary sites beside rare ones look like twins."""
@@ -119,6 +122,9 @@ class Signs:
     """Mean cosine of its last updates with the one before each, as a part of the others' median."""
     repetition: float | None = None
     """Highest cosine with an older update of its own, with everybody's last step, and with the way back."""
+    likeness: float | None = None
+    """The most alike site's cosine, from the round's median cosine of two sites (0) to what a site's own updates have
+    from round to round (1)."""
     twins: Mapping[str, float] = field(default_factory=dict)
     """Sites whose updates are alike, and how much: 1 is the same site twice."""
     uniform: bool = False
@@ -231,7 +237,7 @@ def look(
             relation=_relation(means[site], [value for other, value in heard.items() if other != site]),
             is_settled=round_no >= ROUNDS_TO_RELATE - 1,
         )
-    return _with_twins(sites, cosines, signs)
+    return _with_twins(sites, cosines, own, signs)
 
 
 def _agreement(cosines: NDArray[np.float64], voices: Sequence[int], i: int) -> float | None:
@@ -254,20 +260,34 @@ def _relation(own: float | None, others: Sequence[float | None]) -> float | None
     return own / middle
 
 
-def _with_twins(sites: Sequence[str], cosines: NDArray[np.float64], signs: Mapping[str, Signs]) -> dict[str, Signs]:
-    """Twins are looked for among the others: noise and reversed updates would shift the median."""
+def _with_twins(
+    sites: Sequence[str],
+    cosines: NDArray[np.float64],
+    own: Mapping[str, float | None],
+    signs: Mapping[str, Signs],
+) -> dict[str, Signs]:
+    """Twins are looked for among the others: noise and reversed updates would shift the median.
+
+    `own` is how coherent each site's updates are from round to round.
+    """
     good = [i for i, site in enumerate(sites) if not signs[site].is_bad and signs[site].coherence is not None]
     if len(good) < LEAST_SITES_FOR_TWINS:
         return dict(signs)
     pairs = cosines[np.ix_(good, good)][np.triu_indices(len(good), 1)]
     background = min(float(np.median(pairs)), 1 - 1e-9)
-    above = (cosines - background) / (1 - background)
-    alike = np.clip((above - ALIKE) / (ONE - ALIKE), 0.0, 1.0)
-    found = dict(signs)
+    # Of a pair the higher one: a site that wavers is no reason to take it for another.
+    itself = np.array([own[site] or 0.0 for site in sites])
+    room = np.maximum.outer(itself, itself) - background
     is_good = np.isin(np.arange(len(sites)), good)
-    for i in good:
-        twins = {sites[j]: float(alike[i, j]) for j in np.flatnonzero((alike[i] > 0) & is_good).tolist() if j != i}
-        found[sites[i]] = replace(signs[sites[i]], twins=twins)
+    is_compared = np.outer(is_good, is_good) & ~np.eye(len(sites), dtype=bool)
+    is_judged = is_compared & (room >= LEAST_ROOM * (1 - background))
+    likeness = np.where(is_judged, (cosines - background) / np.where(is_judged, room, 1.0), -np.inf)
+    likeness = np.where(is_compared & (cosines > SAME), np.maximum(likeness, ONE), likeness)
+    alike = np.clip((likeness - ALIKE) / (ONE - ALIKE), 0.0, 1.0)
+    found = dict(signs)
+    for i in np.flatnonzero(np.isfinite(likeness).any(axis=1)).tolist():
+        twins = {sites[j]: float(alike[i, j]) for j in np.flatnonzero(alike[i] > 0).tolist()}
+        found[sites[i]] = replace(signs[sites[i]], likeness=float(likeness[i].max()), twins=twins)
     return found
 
 
