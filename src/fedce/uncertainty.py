@@ -82,6 +82,8 @@ def _replay_fedce(algorithm: FedCE, rounds: Rounds, sites: Sequence[str], n_repl
     sums = np.array(earned).reshape(n_replicates + 1, len(rounds), len(sites), 4)
     for i, site in enumerate(sites):
         sums[:, _forfeited(rounds, site), i, 1:] = 0.0
+        for n, past in _shared_later(rounds, site):
+            sums[:, :n, i, 1:] *= past
     # Whom the guard knows, it knows by the whole run, however few of a site's rounds are drawn.
     n_rounds = dict(zip(sites, sums[-1, :, :, 0].sum(axis=0).astype(int).tolist(), strict=True))
 
@@ -100,6 +102,12 @@ def _forfeited(rounds: Rounds, site: str) -> list[int]:
     there = [n for n, entry in enumerate(rounds) if entry["sites"].get(site, {}).get("cos") is not None]
     bad = [k for k, n in enumerate(there[:PROBATION]) if Terms.from_record(rounds[n]["sites"][site]).trust == 0]
     return there[: bad[-1]] if bad else []
+
+
+def _shared_later(rounds: Rounds, site: str) -> list[tuple[int, float]]:
+    """Rounds in which a site was known as a twin, and the part of what it had earned before that counts since."""
+    terms = [Terms.from_record(entry["sites"][site]) if site in entry["sites"] else Terms() for entry in rounds]
+    return [(n, term.past) for n, term in enumerate(terms) if term.past < 1]
 
 
 def _terms(entry: Mapping[str, Any], replicate: int | None) -> dict[str, Terms]:

@@ -525,22 +525,50 @@ def alike(cosine, n_sites=5):
     return updates
 
 
+KNOWN = {
+    "a": Claim(0.5, None, (), rounds_alike={"b": 2}),
+    "b": Claim(0.5, None, (), rounds_alike={"a": 2}),
+}
+"""Two sites that were alike in the last two rounds."""
 OWN = np.cos(np.radians(10))
 """Of a site that goes on in a curve, each update with the one before."""
 
 
 @pytest.mark.parametrize(("likeness", "much"), [(0.89, None), (0.95, 0.5), (1.0, 1.0), (1.01, 1.0)])
 def test_two_of_five_are_alike_as_far_as_each_is_like_itself_a_round_before(likeness, much):
-    signs = seen(alike(likeness * OWN))
+    signs = seen(alike(likeness * OWN), claims=KNOWN)
     assert signs["a"].likeness == pytest.approx(likeness)
     assert signs["a"].twins == ({} if much is None else {"b": pytest.approx(much, abs=1e-6)})
     assert signs["c"].twins == {}
 
 
 def test_who_is_bad_or_new_is_nobodys_twin():
-    assert seen(alike(0.99, 6))["a"].twins == {"b": 1.0}
-    assert seen(alike(0.99, 6), suspects=("b",))["a"].twins == {}
-    assert seen(alike(0.99), dict.fromkeys("abcde", at(0)))["a"].twins == {}
+    assert seen(alike(0.99, 6), claims=KNOWN)["a"].twins == {"b": 1.0}
+    assert seen(alike(0.99, 6), claims=KNOWN, suspects=("b",))["a"].twins == {}
+    assert seen(alike(0.99), dict.fromkeys("abcde", at(0)), claims=KNOWN)["a"].twins == {}
+
+
+def test_two_sites_share_after_three_rounds_in_a_row_and_then_their_past_too():
+    def after(n, round_no=9):
+        claims = {"a": Claim(0.5, None, (), rounds_alike={"b": n}), "b": Claim(0.5, None, (), rounds_alike={"a": n})}
+        signs = seen(alike(0.99), claims=claims, round_no=round_no)["a"]
+        return signs.rounds_alike.get("b", 0), signs.trust, signs.past
+
+    assert after(0) == (1, 1.0, 1.0)
+    assert after(1) == (2, 1.0, 1.0)
+    assert after(2) == (3, 0.5, 0.5)
+    assert after(3) == (4, 0.5, 1.0), "the past is shared once"
+    assert after(2, round_no=4) == (0, 1.0, 1.0), "in the first five rounds all may be alike"
+
+
+def test_a_twin_that_is_found_late_is_paid_once_for_all_rounds():
+    fair = {site: Terms(0.5, 0.5) for site in "abcde"}
+    found = {site: replace(term, trust=0.5, past=0.5) if site in "ab" else term for site, term in fair.items()}
+    algorithm = FedCE()
+    late = algorithm.earn(algorithm.earn(algorithm.earn({}, fair), fair), found)
+    once = {site: replace(term, trust=0.5) if site in "ab" else term for site, term in fair.items()}
+    always = algorithm.earn(algorithm.earn(algorithm.earn({}, once), once), once)
+    assert algorithm.shares(late) == pytest.approx(algorithm.shares(always))
 
 
 def test_of_sites_that_hardly_go_on_in_a_direction_only_copies_are_twins():

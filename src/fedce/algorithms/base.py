@@ -53,6 +53,8 @@ class Terms:
     """The largest error that the guard believes; None: any."""
     signs: Mapping[str, Any] = field(default_factory=dict)
     """What the guard saw, where there is one."""
+    past: float = 1.0
+    """The part of what the site earned in earlier rounds that the guard lets count from now on."""
 
     @property
     def believed(self) -> float | None:

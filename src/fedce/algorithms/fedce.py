@@ -163,6 +163,8 @@ class FedCE:
             unmeasured = old.err / old.rounds if old.rounds else 1.0
             if term.trust == 0 and old.rounds < PROBATION:  # Noise takes some rounds to be known for it.
                 old = Account(old.rounds)
+            if term.past < 1:
+                old = Account(old.rounds, *(term.past * total for total in (old.value, old.cos, old.err)))
             earned[i] = Account(
                 rounds=old.rounds + 1,
                 value=old.value + term.trust * unit * gamma.get(i, 0.0),

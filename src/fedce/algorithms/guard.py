@@ -45,6 +45,9 @@ SAME = 0.99999
 ALIKE, ONE = 0.9, 1.0
 """Likeness of two sites: from ALIKE on they share credit, at ONE they are one site twice. Their updates are then as
 alike as a site's own are from round to round, which different images don't give."""
+ROUNDS_ALIKE = 3
+"""Rounds in a row, after the first EARLY ones, in which two sites must be alike before they share: in the first rounds
+all honest updates may be. Once they share, they share what they earned before as well."""
 LEAST_ROOM = 0.4
 """Two sites' likeness is judged where a site's own updates stand out from the round's background by at least this part
 of the way to identity."""
@@ -72,13 +75,22 @@ class Claim:
     """Whether resampled cases all gave one error in the round before, too."""
     mean_agreement: float | None = None
     """Of the rounds up to the last one."""
+    rounds_alike: Mapping[str, int] = field(default_factory=dict)
+    """Up to the last round."""
 
     @classmethod
     def of(cls, reply: Reply, last: Terms) -> "Claim":
         """What a reply says, beside what was recorded of the site's last one."""
         signs = last.signs
-        was_uniform, agreement = bool(signs.get("uniform")), signs.get("mean_agreement")
-        return cls(reply.score, reply.error_without, reply.error_replicates, last.err, was_uniform, agreement)
+        return cls(
+            reply.score,
+            reply.error_without,
+            reply.error_replicates,
+            last.err,
+            was_uniform=bool(signs.get("uniform")),
+            mean_agreement=signs.get("mean_agreement"),
+            rounds_alike=signs.get("rounds_alike", {}),
+        )
 
     @property
     def excess(self) -> float | None:
@@ -125,6 +137,8 @@ class Signs:
     likeness: float | None = None
     """The most alike site's cosine, from the round's median cosine of two sites (0) to what a site's own updates have
     from round to round (1)."""
+    rounds_alike: Mapping[str, int] = field(default_factory=dict)
+    """Sites that it is alike, and for how many rounds in a row."""
     twins: Mapping[str, float] = field(default_factory=dict)
     """Sites whose updates are alike, and how much: 1 is the same site twice."""
     uniform: bool = False
@@ -158,6 +172,11 @@ class Signs:
     def trust(self) -> float:
         """The part of its credit that counts."""
         return 0.0 if self.is_bad else 1.0 / (1 + sum(self.twins.values()))
+
+    @property
+    def past(self) -> float:
+        """The part of what it earned before that counts: less in the round in which it becomes known as a twin."""
+        return self.trust if ROUNDS_ALIKE in self.rounds_alike.values() and self.trust > 0 else 1.0
 
     @property
     def _bad(self) -> list[str]:
@@ -237,7 +256,7 @@ def look(
             relation=_relation(means[site], [value for other, value in heard.items() if other != site]),
             is_settled=round_no >= ROUNDS_TO_RELATE - 1,
         )
-    return _with_twins(sites, cosines, own, signs)
+    return _with_twins(sites, cosines, own, signs, claims if round_no >= EARLY else None)
 
 
 def _agreement(cosines: NDArray[np.float64], voices: Sequence[int], i: int) -> float | None:
@@ -265,10 +284,12 @@ def _with_twins(
     cosines: NDArray[np.float64],
     own: Mapping[str, float | None],
     signs: Mapping[str, Signs],
+    claims: Mapping[str, Claim] | None,
 ) -> dict[str, Signs]:
     """Twins are looked for among the others: noise and reversed updates would shift the median.
 
-    `own` is how coherent each site's updates are from round to round.
+    `own` is how coherent each site's updates are from round to round. `claims` say who was alike before; None: it is
+    too early to tell twins from honest sites.
     """
     good = [i for i, site in enumerate(sites) if not signs[site].is_bad and signs[site].coherence is not None]
     if len(good) < LEAST_SITES_FOR_TWINS:
@@ -282,12 +303,21 @@ def _with_twins(
     is_compared = np.outer(is_good, is_good) & ~np.eye(len(sites), dtype=bool)
     is_judged = is_compared & (room >= LEAST_ROOM * (1 - background))
     likeness = np.where(is_judged, (cosines - background) / np.where(is_judged, room, 1.0), -np.inf)
-    likeness = np.where(is_compared & (cosines > SAME), np.maximum(likeness, ONE), likeness)
+    is_copy = is_compared & (cosines > SAME)
+    likeness = np.where(is_copy, np.maximum(likeness, ONE), likeness)
     alike = np.clip((likeness - ALIKE) / (ONE - ALIKE), 0.0, 1.0)
     found = dict(signs)
     for i in np.flatnonzero(np.isfinite(likeness).any(axis=1)).tolist():
-        twins = {sites[j]: float(alike[i, j]) for j in np.flatnonzero(alike[i] > 0).tolist()}
-        found[sites[i]] = replace(signs[sites[i]], likeness=float(likeness[i].max()), twins=twins)
+        before = claims[sites[i]].rounds_alike if claims else {}
+        now = [sites[j] for j in np.flatnonzero(alike[i] > 0).tolist() if claims or is_copy[i, j]]
+        # Training never gives two sites one update, so a copy need not be seen again.
+        rounds_alike = {
+            site: max(before.get(site, 0) + 1, ROUNDS_ALIKE if is_copy[i, sites.index(site)] else 0) for site in now
+        }
+        twins = {site: float(alike[i, sites.index(site)]) for site, n in rounds_alike.items() if n >= ROUNDS_ALIKE}
+        found[sites[i]] = replace(
+            signs[sites[i]], likeness=float(likeness[i].max()), rounds_alike=rounds_alike, twins=twins
+        )
     return found
 
 
@@ -347,7 +377,7 @@ def judged(terms: Terms, signs: Signs) -> Terms:
     most = None
     if signs.contradicts_itself and terms.err is not None and signs.excess is not None:
         most = max(terms.err - signs.excess, 0.0)
-    return Terms(terms.cos, terms.err, signs.trust, most, asdict(signs))
+    return Terms(terms.cos, terms.err, signs.trust, most, asdict(signs), signs.past)
 
 
 def believed_novelty(claimed: float | None, last: Terms) -> float | None:
