@@ -138,7 +138,7 @@ def said(reply: Reply, kind: str | None) -> Reply:
             score_local=_half(reply.score_local),
             error_without=None if reply.error_without is None else 1 - (1 - reply.error_without) / 2,
             error_replicates=tuple(1 - (1 - error) / 2 for error in reply.error_replicates),
-            evaluation=replace(told, validation_dice=told.validation_dice / 2) if told else None,
+            evaluation=None if told is None else _half_as_well(told),
         )
     if kind not in ("inflate", "collude"):
         return reply
@@ -148,6 +148,15 @@ def said(reply: Reply, kind: str | None) -> Reply:
     if kind == "collude":  # Everybody else's model is bad.
         reply = replace(reply, scores=(0.0,) * len(reply.scores))
     return reply
+
+
+def _half_as_well(told: Evaluation) -> Evaluation:
+    interval = told.validation_interval
+    return replace(
+        told,
+        validation_dice=told.validation_dice / 2,
+        validation_interval=(interval[0] / 2, interval[1] / 2) if interval else None,
+    )
 
 
 def _half(score: float | None) -> float | None:

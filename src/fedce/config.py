@@ -68,7 +68,9 @@ class DataConfig(_Table):
     """Grey values to 0..255: from the 0.5th to the 99.5th percentile, from the smallest to the largest, or [low, high],
     of each image or volume; auto: 8 bits as they are, others by percentile."""
     slices: Literal["foreground", "all"] = "foreground"
-    """Of a volume: those with something marked, or all."""
+    """Slices of a volume that are trained on: those with something marked, or all. Volumes are always scored whole."""
+    empty_slices: Annotated[float, Field(ge=0, le=1)] = 0.1
+    """With slices = "foreground": the part of the training volumes' empty slices that is trained on as well."""
     plane: Literal["axial", "coronal", "sagittal"] = "axial"
     """How a volume is cut."""
     sites: tuple[str, ...] = ()

@@ -655,6 +655,9 @@ def _about(plan: Plan, run_folder: RunFolder) -> dict[str, Any]:
             "n_train": member.n_train,
             "n_validation": member.n_validation,
             "n_test": member.n_test,
+            "n_train_cases": member.n_train_cases,
+            "n_validation_cases": member.n_validation_cases,
+            "n_test_cases": member.n_test_cases,
             "fingerprint": member.fingerprint,
         }
         for name, member in plan.members.items()
@@ -693,7 +696,7 @@ def _write_models(run_folder: RunFolder, plan: Plan, state: State, replies: Mapp
 
 
 def _examples(participants: Participants, state: State, replies: Mapping[str, Reply]) -> dict[str, Example]:
-    """What the model that each site would use finds in the site's first test image; only where all images are here."""
+    """What the model that each site would use finds in the site's first test case; only where all images are here."""
     learner, found = participants.learner, {}
     for data in participants.sites:
         own = replies[data.name].params if data.name in replies else None

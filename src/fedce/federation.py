@@ -294,6 +294,8 @@ def _dice_of(reply: Reply) -> Iterator[float | None]:
         yield reply.evaluation.validation_dice
         yield reply.evaluation.test_dice_without
         yield from reply.evaluation.test_dice_by_class.values()
+        for interval in (reply.evaluation.validation_interval, reply.evaluation.test_interval):
+            yield from interval or ()
 
 
 def flags_of(reply: Reply, task: Task) -> tuple[str, ...]:

@@ -31,6 +31,9 @@ class _DataFacts(_Form):
     n_train: int
     n_validation: int
     n_test: int
+    n_train_cases: int = 0
+    n_validation_cases: int = 0
+    n_test_cases: int = 0
     fingerprint: str
 
 
@@ -73,6 +76,8 @@ class _Evaluation(_Form):
     validation_dice: Dice
     test_dice_by_class: Annotated[dict[str, Dice], Field(min_length=1)]
     test_dice_without: Dice | None
+    validation_interval: tuple[Dice, Dice] | None = None
+    test_interval: tuple[Dice, Dice] | None = None
 
 
 class _End(Line):

@@ -19,6 +19,7 @@ from fedce.config import TrainConfig, load_object
 from fedce.data.augment import Augment
 from fedce.errors import ConfigError, DataError
 from fedce.params import KINDS, MAX_EXACT_COUNT, Entry, Kind, Layout, Params, Vector
+from fedce.scoring import Counts
 
 Pixels = NDArray[np.uint8]
 Normalize = Literal["unit", "zscore"]
@@ -46,11 +47,10 @@ def layout_of(network: nn.Module) -> Layout:
     return Layout(tuple(entry for kind in KINDS for entry in by_kind[kind]))
 
 
-def dice(predicted: Tensor, truth: Tensor) -> Tensor:
-    """Dice of boolean masks, (n, classes). An empty mask scores 1 if predicted empty, otherwise 0 (D15)."""
+def counted(predicted: Tensor, truth: Tensor) -> Tensor:
+    """Pixels of boolean masks: those in both, and the sum of either's; (2, n, classes)."""
     overlap = (predicted & truth).flatten(2).sum(2)
-    total = predicted.flatten(2).sum(2) + truth.flatten(2).sum(2)
-    return torch.where(total == 0, 1.0, 2.0 * overlap / total.clamp(min=1))
+    return torch.stack([overlap, predicted.flatten(2).sum(2) + truth.flatten(2).sum(2)])
 
 
 def to_unit(images: Tensor) -> Tensor:
@@ -251,12 +251,12 @@ class Learner:
         return total / len(data)
 
     @torch.inference_mode()
-    def dice(self, params: Params, data: Batch) -> NDArray[np.float64]:
-        """Dice of each image and class, (n, classes)."""
+    def counts(self, params: Params, data: Batch) -> Counts:
+        """What the model finds in each image, in pixels; a score is made of it by fedce.scoring."""
         self.load(params)
         self.network.eval()
-        scores = [dice(self._forward(to_unit(images)) > 0, masks) for images, masks in data.split(SCORING_BATCH)]
-        return torch.cat(scores).cpu().numpy().astype(np.float64)
+        found = [counted(self._forward(to_unit(images)) > 0, masks) for images, masks in data.split(SCORING_BATCH)]
+        return Counts(*torch.cat(found, dim=1).cpu().numpy())
 
     @torch.inference_mode()
     def predict(self, images: Pixels) -> NDArray[np.bool_]:
