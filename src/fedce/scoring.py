@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 Floats = NDArray[np.float64]
 MIN_CASES = 5
@@ -75,6 +74,8 @@ def dice_interval(by_case: Floats, seed: int) -> tuple[float, float] | None:
         return None
     if np.ptp(by_case) < 1e-9:  # Nothing to draw from; BCa would divide by zero.
         return float(by_case.min()), float(by_case.max())
+    from scipy import stats
+
     options = {"n_resamples": N_DRAWS, "confidence_level": LEVEL, "method": "BCa"}
     rng = np.random.default_rng(seed)
     found = stats.bootstrap((by_case,), np.mean, random_state=rng, **options).confidence_interval
