@@ -163,6 +163,8 @@ class TrainConfig(_Table):
 
     loss: str = "dice"
     """dice, dice-ce, or an import path (package.module:Class) of a loss on logits and masks."""
+    loss_options: dict[str, Any] = {}
+    """Constructor arguments of a loss given by import path, e.g. {sigmoid = true} for monai.losses:TverskyLoss."""
     optimizer: Literal["adam", "adamw", "sgd"] = "adam"
     lr: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-3
     betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.99)
@@ -176,6 +178,12 @@ class TrainConfig(_Table):
     """Local epochs a round."""
     optimizer_state: Literal["persist", "reset"] = "persist"
     """Keep the optimizer's moments over the rounds, or start anew in each."""
+
+    @model_validator(mode="after")
+    def _built_in_loss(self) -> "TrainConfig":
+        if self.loss_options and ":" not in self.loss:
+            raise ValueError(f"loss_options are for a loss by import path; {self.loss!r} takes none, leave them out")
+        return self
 
 
 class AlgorithmConfig(BaseModel):

@@ -16,6 +16,7 @@ from packaging.requirements import Requirement
 from fedce import experiment
 from fedce.config import Config
 from fedce.data import SiteData, Sites, load_sites
+from fedce.data.advice import advice_for
 from fedce.data.cache import cache_folder
 from fedce.data.duplicates import find_duplicates
 from fedce.data.sites import chunks
@@ -145,6 +146,7 @@ def _data(sites: Sites) -> Iterator[Finding]:
     if not any(finding.what == "splits" for finding in warnings):
         smallest = min(site.n_cases_by_part["validation"] for site in sites)
         yield Finding("splits", "ok", f"by case; at least {smallest} validation cases at every site")
+    yield from (Finding("settings", "warning", said.found, f"if so, add {said.option}") for said in advice_for(sites))
     yield _duplicates(sites)
 
 

@@ -7,7 +7,7 @@ from monai.losses import DiceLoss
 from monai.metrics import compute_dice
 from torch import nn
 
-from fedce.config import ModelConfig, TrainConfig
+from fedce.config import ModelConfig, TrainConfig, parse
 from fedce.errors import ConfigError
 from fedce.learn import Learner, NarrowUpsampling, counted, layout_of, make_loss, speed_up, to_input, to_unit
 from fedce.models import build, check_fits, choose_device
@@ -260,4 +260,25 @@ def test_devices_and_losses():
         choose_device("warp")
     with pytest.raises(ConfigError, match="unknown loss"):
         make_loss("dicee")
-    assert isinstance(make_loss("monai.losses:TverskyLoss"), nn.Module)
+
+
+def test_a_loss_that_would_take_logits_for_probabilities_is_refused():
+    for name in ("DiceLoss", "DiceCELoss", "TverskyLoss", "GeneralizedDiceLoss", "DiceFocalLoss"):
+        for options in ({}, {"sigmoid": False}):
+            with pytest.raises(ConfigError, match=r"set train\.loss_options = \{sigmoid = true\}$"):
+                make_loss(f"monai.losses:{name}", options)
+    logits, masks = torch.randn(2, 1, 8, 8), torch.rand(2, 1, 8, 8) > 0.5
+    made = make_loss("monai.losses:DiceLoss", {"sigmoid": True, "squared_pred": True})
+    assert torch.equal(made(logits, masks.float()), DiceLoss(sigmoid=True, squared_pred=True)(logits, masks.float()))
+    # It applies the sigmoid by itself, and has no such argument.
+    assert make_loss("monai.losses:FocalLoss")
+
+
+def test_options_that_a_loss_does_not_take_are_one_line():
+    with pytest.raises(ConfigError, match=r"can't be made with train\.loss_options = .*wrong"):
+        make_loss("monai.losses:DiceLoss", {"sigmoid": True, "wrong": 1})
+    with pytest.raises(ConfigError, match=r"can't be made with train\.loss_options"):
+        make_loss("monai.losses:DiceLoss", {"sigmoid": True, "softmax": True})
+    with pytest.raises(ConfigError, match="'dice' takes none, leave them out"):
+        parse({"train": {"loss_options": {"sigmoid": True}}})
+    assert isinstance(make_loss("monai.losses:TverskyLoss", {"sigmoid": True}), nn.Module)

@@ -1,6 +1,5 @@
 """Near-duplicates: images of different cases that show one scene, and should not be in two splits."""
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -132,7 +131,5 @@ def _alike(edges: NDArray[np.float32], cases: NDArray[np.int64]) -> Iterator[tup
 def _pictures(site: SiteData) -> Iterator[Picture]:
     part_of_row = {int(row): part for part, rows in site.split.parts.items() for row in rows}
     for row in site.shown.tolist():
-        file = site.files[row]
-        is_slice = bool(site.origins) and site.origins[row].spacing is not None
-        item = re.sub(r"#\d+$", "", file) if is_slice else file
-        yield Picture(site.name, row, file, f"{site.name}/{item}", part_of_row[row])
+        group_name = f"{site.name}/{site.file_of(row)}"
+        yield Picture(site.name, row, site.files[row], group_name, part_of_row[row])

@@ -1,12 +1,13 @@
 """What a federation's data look like, in numbers: counts, sizes, grey values, mask areas, and how sites differ."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedce.data.advice import Advice, advice_for
 from fedce.data.duplicates import Duplicate, find_duplicates, groups_with
 from fedce.data.sites import Pixels, SiteData, Sites, chunks
 
@@ -122,6 +123,7 @@ class Inspection:
     duplicates: tuple[Duplicate, ...]
     groups: Sequence[Sequence[str]]
     """data.groups as it is, and the near-duplicates of each site."""
+    advice: tuple[Advice, ...] = ()
 
     @property
     def mean_distances(self) -> Numbers:
@@ -135,6 +137,7 @@ class Inspection:
             "distances": self.distances.tolist(),
             "near_duplicates": [duplicate.as_dict() for duplicate in self.duplicates],
             "groups": self.groups,
+            "advice": [asdict(advice) for advice in self.advice],
         }
 
 
@@ -142,7 +145,8 @@ def inspect_sites(sites: Sites) -> Inspection:
     facts = tuple(site_facts(site, tuple(sites.classes)) for site in sites)
     duplicates = tuple(find_duplicates(sites))
     distances = np.array([[distance(one.grey, other.grey) for other in facts] for one in facts])
-    return Inspection(facts, distances, duplicates, groups_with(sites.config.groups, duplicates))
+    groups = groups_with(sites.config.groups, duplicates)
+    return Inspection(facts, distances, duplicates, groups, tuple(advice_for(sites)))
 
 
 def site_facts(site: SiteData, classes: tuple[str, ...]) -> SiteFacts:

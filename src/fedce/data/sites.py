@@ -1,5 +1,6 @@
 """The sites of an experiment with their images, masks and splits."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache, cached_property
@@ -47,6 +48,11 @@ class SiteData:
     def items(self) -> tuple[int, ...]:
         """The number of the file that each image is of; the slices of a volume share one."""
         return tuple(origin.item for origin in self.origins) or tuple(range(len(self.images)))
+
+    def file_of(self, row: int) -> str:
+        """An image's file by name; a slice is of its volume's."""
+        is_slice = bool(self.origins) and self.origins[row].spacing is not None
+        return re.sub(r"#\d+$", "", self.files[row]) if is_slice else self.files[row]
 
     @cached_property
     def shown(self) -> NDArray[np.int64]:

@@ -81,7 +81,7 @@ def summary(found: Inspection) -> list[str]:
     few = [f"{site.name} ({site.n_test_cases})" for site in found.sites if site.n_test_cases < FEW_CASES]
     if few:
         sentences.append(f"Tested on fewer than {FEW_CASES} cases, so with a rough Dice: {', '.join(few)}.")
-    return sentences
+    return sentences + [f"{said.found}; if so, add {said.option}" for said in found.advice]
 
 
 def _most_different(found: Inspection) -> str:
