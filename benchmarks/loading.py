@@ -29,10 +29,10 @@ def decode(config: DataConfig) -> float:
     """Seconds to decode and resize every image, as an epoch without a cache does."""
     problems = Problems()
     found = find_items(config, problems)
-    how = Reading(FOREGROUND, config.size, config.resize, config.intensity, config.slices, config.plane)
+    how = Reading(FOREGROUND, config.size, config.resize, config.intensity, config.plane)
     start = perf_counter()
-    for site, items in found.items():
-        for _ in read_frames(site, items, how, problems):
+    for items in found.values():
+        for _ in read_frames(items, how, problems):
             pass
     return perf_counter() - start
 

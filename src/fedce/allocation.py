@@ -21,9 +21,10 @@ class Payout:
     """After floor and cap; they sum to 1."""
     amounts: Mapping[str, Decimal]
     """They sum to the budget exactly."""
-    low: Mapping[str, Decimal] | None
-    high: Mapping[str, Decimal] | None
-    """Amounts at the ends of the interval of the site's share; None where the rule has no uncertainty."""
+    low: Mapping[str, Decimal | None] | None
+    high: Mapping[str, Decimal | None] | None
+    """Amounts at the ends of the interval of the site's share; None for a site without an interval, and where the rule
+    has no uncertainty."""
 
 
 def allocate(results: Mapping[str, Any], budget: str, floor: str = "0%", cap: str = "100%") -> dict[str, Payout]:
@@ -51,7 +52,11 @@ def _payout(rule: str, results: Mapping[str, Any], total: Decimal, floor: float,
     low = high = None
     if found and rule in ("contribution", "mix"):
         low, high = (
-            {site: _cents(total * Decimal(_end(rule, found[side][site], len(shares), floor, cap))) for site in shares}
+            {
+                site: None if end is None else _cents(total * Decimal(_end(rule, end, len(shares), floor, cap)))
+                for site in shares
+                for end in [found[side].get(site)]
+            }
             for side in ("low", "high")
         )
     return Payout(rule, shares, in_cents(shares, total), low, high)

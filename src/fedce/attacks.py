@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from fedce.algorithms.base import Moments, Pull, Site, Trained
 from fedce.data import SiteData
+from fedce.data.splits import Split
 from fedce.errors import ConfigError
 from fedce.learn import Learner
 from fedce.messages import Evaluation, Reply
@@ -58,13 +59,20 @@ def _sign_of(name: str, plant: Mapping[str, str]) -> int:
 
 def with_one_image(data: SiteData) -> SiteData:
     """The paper's free rider: a site that has one image and repeats it. Its test images stay, as a measure."""
-    first = data.split.train[:1]
-    split = replace(
-        data.split,
-        train=np.repeat(first, len(data.split.train)),
-        validation=np.repeat(first, len(data.split.validation)),
+    n_train, n_copies = len(data.split.train), len(data.split.train) + len(data.split.validation)
+    rows = np.concatenate([np.repeat(data.split.train[:1], n_copies), data.split.test])
+    # Every copy passes for an image of its own case.
+    copies = tuple(f"copy {i}" for i in range(n_copies))
+    origins = [data.origins[row] for row in rows] if data.origins else []
+    return replace(
+        data,
+        images=data.images[rows],
+        masks=data.masks[rows],
+        files=(*copies, *(data.files[row] for row in data.split.test)),
+        cases=(*copies, *(data.cases[row] for row in data.split.test)),
+        split=Split(np.arange(n_train), np.arange(n_train, n_copies), np.arange(n_copies, len(rows))),
+        origins=tuple(replace(one, item=-1 - i) if i < n_copies else one for i, one in enumerate(origins)),
     )
-    return replace(data, split=split)
 
 
 def with_inverted_labels(data: SiteData) -> SiteData:
@@ -145,7 +153,7 @@ def said(reply: Reply, kind: str | None) -> Reply:
             score_local=_half(reply.score_local),
             error_without=None if reply.error_without is None else 1 - (1 - reply.error_without) / 2,
             error_replicates=tuple(1 - (1 - error) / 2 for error in reply.error_replicates),
-            evaluation=replace(told, validation_dice=told.validation_dice / 2) if told else None,
+            evaluation=None if told is None else _half_as_well(told),
         )
     if kind not in ("inflate", "collude"):
         return reply
@@ -166,6 +174,15 @@ def _with_wrong_statistics(params: Params, kind: str) -> Params:
         else:
             vector[at_mean] += SHIFT * np.sqrt(vector[at_variance])
     return Params(params.layout, vector)
+
+
+def _half_as_well(told: Evaluation) -> Evaluation:
+    interval = told.validation_interval
+    return replace(
+        told,
+        validation_dice=told.validation_dice / 2,
+        validation_interval=(interval[0] / 2, interval[1] / 2) if interval else None,
+    )
 
 
 def _half(score: float | None) -> float | None:

@@ -463,11 +463,11 @@ def publish(run_folder: Path, site: str | None, epsilon: float | None, out: Path
     for name, share in found.shares.items():
         click.echo(f"{name}: {100 * share:.1f} %")
     click.echo(
-        f"noise of {100 * found.scale:.1f} points on each, epsilon {epsilon:g} for one validation image; "
+        f"noise of {100 * found.scale:.1f} points on each, epsilon {epsilon:g} for one validation case; "
         f"all publications of this run together: {spent:g}"
     )
     if found.scale > 1 / len(found.shares):
-        click.echo("the noise is larger than an equal share: with so few validation images these say nothing", err=True)
+        click.echo("the noise is larger than an equal share: with so few validation cases these say nothing", err=True)
 
 
 @main.command()

@@ -69,7 +69,9 @@ class DataConfig(_Table):
     """Grey values to 0..255: from the 0.5th to the 99.5th percentile, from the smallest to the largest, or [low, high],
     of each image or volume; auto: 8 bits as they are, others by percentile."""
     slices: Literal["foreground", "all"] = "foreground"
-    """Of a volume: those with something marked, or all."""
+    """Slices of a volume that are trained on: those with something marked, or all. Volumes are always scored whole."""
+    empty_slices: Annotated[float, Field(ge=0, le=1)] = 0.1
+    """With slices = "foreground": the part of the training volumes' empty slices that is trained on as well."""
     plane: Literal["axial", "coronal", "sagittal"] = "axial"
     """How a volume is cut."""
     sites: tuple[str, ...] = ()
@@ -162,6 +164,8 @@ class TrainConfig(_Table):
 
     loss: str = "dice"
     """dice, dice-ce, or an import path (package.module:Class) of a loss on logits and masks."""
+    loss_options: dict[str, Any] = {}
+    """Constructor arguments of a loss given by import path, e.g. {sigmoid = true} for monai.losses:TverskyLoss."""
     optimizer: Literal["adam", "adamw", "sgd"] = "adam"
     lr: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-3
     betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.99)
@@ -175,6 +179,12 @@ class TrainConfig(_Table):
     """Local epochs a round."""
     optimizer_state: Literal["persist", "reset"] = "persist"
     """Keep the optimizer's moments over the rounds, or start anew in each."""
+
+    @model_validator(mode="after")
+    def _built_in_loss(self) -> "TrainConfig":
+        if self.loss_options and ":" not in self.loss:
+            raise ValueError(f"loss_options are for a loss by import path; {self.loss!r} takes none, leave them out")
+        return self
 
 
 class AlgorithmConfig(BaseModel):

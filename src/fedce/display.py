@@ -119,7 +119,7 @@ class Display(_Terminal):
             f"mean Dice {fairness['mean']:.3f}, standard deviation over sites {fairness['std']:.3f}, "
             f"worst site {fairness['worst']:.3f}; {duration(results['seconds'])} of training"
         )
-        for sentence in (results["intervals"] or {"sentences": []})["sentences"]:
+        for sentence in interval_lines(results):
             self.stdout.print(Text(sentence))
         self.stdout.print(Text(f"report: {self.out / 'report.html'}"), soft_wrap=True)
 
@@ -338,7 +338,8 @@ def allocation_table(payouts: "Mapping[str, Payout]", rule: str) -> None:
     others = [name for name in payouts if name != rule]
     rows = []
     for site, amount in chosen.amounts.items():
-        interval = f"{chosen.low[site]:,} to {chosen.high[site]:,}" if chosen.low and chosen.high else "-"
+        ends = (chosen.low[site], chosen.high[site]) if chosen.low and chosen.high else (None, None)
+        interval = "-" if None in ends else f"{ends[0]:,} to {ends[1]:,}"
         changes = [f"{payouts[name].amounts[site] - amount:+,}" for name in others]
         rows.append([site, f"{100 * chosen.shares[site]:.1f} %", f"{amount:,}", interval, *changes])
     sums = [sum(payouts[name].amounts.values(), Decimal(0)) for name in (rule, *others)]
@@ -411,7 +412,7 @@ def results_table(results: Mapping[str, Any], width: int) -> Table:
             site,
             str(results["images"][site]),
             # A site that was absent at the end has a share and no Dice.
-            cell_text(results["dice"].get(site), 3),
+            cell_text(results["dice"].get(site), 3) + _dice_interval(results, site),
             cell_text(results["dice_without"].get(site), 3),
             f"{100 * share:5.1f} % " + _interval(results, site),
         )
@@ -444,8 +445,38 @@ def _interval(results: Mapping[str, Any], site: str) -> str:
     found = results["intervals"]
     if not found:
         return ""
-    low, high = found["low"].get(site, 0.0), found["high"].get(site, 0.0)
-    return f"{f'({100 * low:.1f}-{100 * high:.1f})':<12} "
+    low, high = found["low"].get(site), found["high"].get(site)
+    # Why there is none stands in its place.
+    none = f"({_n_cases(results, 'validation_cases', site) or 'no interval'})"
+    return f"{none if low is None or high is None else f'({100 * low:.1f}-{100 * high:.1f})':<12} "
+
+
+def _dice_interval(results: Mapping[str, Any], site: str) -> str:
+    """The 95 % interval of a Dice over the test cases, or their number, where they are too few."""
+    # Runs of earlier versions have neither.
+    if found := results.get("dice_interval", {}).get(site):
+        low, high = (f"{end:.2f}".removeprefix("0") for end in found)
+        return f" ({low}-{high})"
+    n = _n_cases(results, "test_cases", site)
+    return f" ({n})" if n and site in results["dice"] else ""
+
+
+def _n_cases(results: Mapping[str, Any], key: str, site: str) -> str:
+    n = results.get(key, {}).get(site, 0)
+    return "" if not n else "1 case" if n == 1 else f"{n} cases"
+
+
+def interval_lines(results: Mapping[str, Any]) -> list[str]:
+    """Who can't be told apart, and why there are no intervals where there are none."""
+    from fedce.scoring import MIN_CASES
+
+    lines = [*results["intervals"]["sentences"]] if results["intervals"] else []
+    if reason := results.get("no_intervals"):
+        lines.append(f"The contributions have no intervals: {reason}.")
+    counts = [n for key in ("validation_cases", "test_cases") for n in results.get(key, {}).values()]
+    if any(0 < n < MIN_CASES for n in counts):
+        lines.append(f"Below {MIN_CASES} cases there is no interval; brackets then hold the number of cases.")
+    return lines
 
 
 def bar(fraction: float, width: int = BAR_WIDTH) -> str:

@@ -16,19 +16,20 @@ from packaging.requirements import Requirement
 from fedce import experiment
 from fedce.config import Config
 from fedce.data import SiteData, Sites, load_sites
+from fedce.data.advice import advice_for
 from fedce.data.cache import cache_folder
 from fedce.data.duplicates import find_duplicates
+from fedce.data.sites import chunks
 from fedce.engines.launching import need
 from fedce.engines.local import can_fork, default_workers
 from fedce.errors import DataError, FedceError, ManyProblems, RunError
 from fedce.experiment import Participants
 from fedce.models import choose_device
 from fedce.record import RunFolder
+from fedce.scoring import MIN_CASES
 from fedce.words import duration
 
 Verdict = Literal["ok", "warning", "problem"]
-FEW_IMAGES = 5
-"""Fewer validation images make a score that says little."""
 MOST_OF_THE_IMAGE = 0.9
 MOMENTS = 3
 """A site's memory is its model and, with Adam, two moments."""
@@ -143,8 +144,9 @@ def _data(sites: Sites) -> Iterator[Finding]:
     if not any(finding.what == "labels" for finding in warnings):
         yield Finding("labels", "ok", ", ".join(sites.classes) + " marked at every site")
     if not any(finding.what == "splits" for finding in warnings):
-        smallest = min(len(site.split.validation) for site in sites)
-        yield Finding("splits", "ok", f"by case; at least {smallest} validation images at every site")
+        smallest = min(site.n_cases_by_part["validation"] for site in sites)
+        yield Finding("splits", "ok", f"by case; at least {smallest} validation cases at every site")
+    yield from (Finding("settings", "warning", said.found, f"if so, add {said.option}") for said in advice_for(sites))
     yield _duplicates(sites)
 
 
@@ -163,16 +165,19 @@ def _duplicates(sites: Sites) -> Finding:
 
 
 def _labels(site: SiteData, classes: Sequence[str]) -> Iterator[Finding]:
-    areas = np.stack([np.asarray(mask).mean(axis=(1, 2)) for mask in site.masks])
-    for name, area in zip(classes, areas.T, strict=True):
-        empty = int((area == 0).sum())
+    areas = np.concatenate([masks.mean(axis=(2, 3)) for masks in chunks(site.masks)])
+    in_file = np.zeros((max(site.items) + 1, len(classes)), bool)  # Slices of a volume are in one file.
+    np.logical_or.at(in_file, list(site.items), areas > 0)
+    in_file = in_file[sorted(set(site.items))]
+    for name, area, has_any in zip(classes, areas[site.shown].T, in_file.T, strict=True):
+        empty = int((~has_any).sum())
         advice = "check data.classes against the masks' values, and the masks"
-        if empty == len(area):
+        if empty == len(has_any):
             yield Finding("labels", "warning", f"site {site.name!r}: no image has any {name}", advice)
         elif empty:
-            advice = "fine if they show none; an image with none scores 1 if none is found, else 0"
+            advice = "fine if they show none; an image or volume with none scores 1 if none is found, else 0"
             yield Finding(
-                "labels", "warning", f"site {site.name!r}: {empty} of {len(area)} masks have no {name}", advice
+                "labels", "warning", f"site {site.name!r}: {empty} of {len(has_any)} masks have no {name}", advice
             )
         if np.median(area) > MOST_OF_THE_IMAGE:
             found = f"site {site.name!r}: {name} covers {100 * np.median(area):.0f} % of half of the images"
@@ -180,11 +185,12 @@ def _labels(site: SiteData, classes: Sequence[str]) -> Iterator[Finding]:
 
 
 def _split(site: SiteData) -> Iterator[Finding]:
-    for name, rows in site.split.parts.items():
-        if len(rows) < FEW_IMAGES:
-            found = f"site {site.name!r} has {len(rows)} {name} images"
-            advice = "its share and its Dice will be uncertain; add cases, or change data.split"
-            yield Finding("splits", "warning", found, advice)
+    for name, n in site.n_cases_by_part.items():
+        if n < MIN_CASES:
+            found = f"site {site.name!r} has {n} {name} {'case' if n == 1 else 'cases'}"
+            no_interval = {"validation": "its share will have no interval", "test": "its Dice will have no interval"}
+            what = no_interval.get(name, "its model will rest on very little")
+            yield Finding("splits", "warning", found, f"{what}; add cases, or change data.split")
 
 
 def _disk(out: Path, sites: Sites, n_parameters: int) -> Finding:

@@ -41,7 +41,6 @@ from fedce.report.examples import Example, example, write_examples
 from fedce.site import member_of, perform
 from fedce.uncertainty import contribution_intervals, intervals_over_rounds
 from fedce.valuation.agreement import rank_stability
-from fedce.valuation.intervals import sentences
 
 MEMBER = TypeAdapter(Member)
 """From what a ledger holds, where tuples have become lists."""
@@ -130,6 +129,10 @@ class Plan:
         models.check_fits(network, self.n_channels, n_classes, height, width)
         device = models.choose_device(self.config.engine.device)
         return Learner(network, self.config.train, self.config.data.normalize, device)
+
+    @property
+    def n_validation_cases(self) -> dict[str, int]:
+        return {name: member.n_validation_cases for name, member in self.members.items()}
 
     @property
     def layout(self) -> Layout:
@@ -667,6 +670,9 @@ def _about(plan: Plan, run_folder: RunFolder) -> dict[str, Any]:
             "n_train": member.n_train,
             "n_validation": member.n_validation,
             "n_test": member.n_test,
+            "n_train_cases": member.n_train_cases,
+            "n_validation_cases": member.n_validation_cases,
+            "n_test_cases": member.n_test_cases,
             "fingerprint": member.fingerprint,
         }
         for name, member in plan.members.items()
@@ -705,7 +711,7 @@ def _write_models(run_folder: RunFolder, plan: Plan, state: State, replies: Mapp
 
 
 def _examples(participants: Participants, state: State, replies: Mapping[str, Reply]) -> dict[str, Example]:
-    """What the model that each site would use finds in the site's first test image; only where all images are here."""
+    """What the model that each site would use finds in the site's first test case; only where all images are here."""
     learner, found = participants.learner, {}
     for data in participants.sites:
         own = replies[data.name].params if data.name in replies else None
@@ -728,16 +734,20 @@ def _results(run_folder: RunFolder, plan: Plan, state: State, end: Mapping[str, 
         "rounds": config.n_rounds,
         "seed": config.seed,
         "contributions": {name: state.shares.get(name, 0.0) for name in plan.members},
-        "intervals": _intervals(plan, rounds, state),
+        **_intervals(plan, rounds, state),
         "order_settled_from": _order_settled_from(rounds),
         "reconstruction": dict(state.values),
         "dice": dice,
         "dice_by_class": {site: dict(evaluation.test_dice_by_class) for site, evaluation in evaluations.items()},
         "dice_without": {site: evaluation.test_dice_without for site, evaluation in evaluations.items()},
+        "dice_interval": {site: evaluation.test_interval for site, evaluation in evaluations.items()},
         "validation_dice": validation,
+        "validation_interval": {site: evaluation.validation_interval for site, evaluation in evaluations.items()},
         "fairness": fairness(list(dice.values())).as_dict(),
         "images": {name: member.n_images for name, member in plan.members.items()},
         "train_images": {name: member.n_train for name, member in plan.members.items()},
+        "validation_cases": plan.n_validation_cases,
+        "test_cases": {name: member.n_test_cases for name, member in plan.members.items()},
         "freerider": {
             site: {"scores": values, "alarms": [asdict(alarm) for alarm in alarms if alarm.site == site]}
             for site, values in scores.items()
@@ -754,19 +764,17 @@ def _results(run_folder: RunFolder, plan: Plan, state: State, end: Mapping[str, 
     }
 
 
-def _intervals(plan: Plan, rounds: Sequence[Mapping[str, Any]], state: State) -> dict[str, Any] | None:
-    """What the contributions' uncertainty is, and who can't be told apart."""
-    found = contribution_intervals(plan.algorithm, rounds, state.shares, plan.config.seed)
-    if found is None:
-        return None
-    return {"level": found.level, "low": found.low, "high": found.high, "sentences": sentences(found, state.shares)}
+def _intervals(plan: Plan, rounds: Sequence[Mapping[str, Any]], state: State) -> dict[str, Any]:
+    """What the contributions' uncertainty is, and who can't be told apart; or why that is not known."""
+    found = contribution_intervals(plan.algorithm, rounds, state.shares, plan.config.seed, plan.n_validation_cases)
+    return found.recorded(state.shares)
 
 
 def _intervals_over_rounds(plan: Plan, rounds: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """How the intervals narrowed, for the report's figure alone: a second that trainings by the dozen save."""
     if len(plan.members) > MOST_BANDS:
         return []
-    found = intervals_over_rounds(plan.algorithm, rounds, plan.config.seed)
+    found = intervals_over_rounds(plan.algorithm, rounds, plan.config.seed, plan.n_validation_cases)
     return [{"round": round_no + 1, "low": at.low, "high": at.high} for round_no, at in found.items()]
 
 

@@ -222,6 +222,8 @@ def problem_of(reply: Reply, task: Task | None, needs_model: bool = True) -> str
         # Rounding may carry a cosine past its bounds by as much as this.
         if value is not None and not -1e-6 <= value <= top + 1e-6:
             return f"{name} {value} is not in [0, {top:g}]"
+    if any(low > high for low, high in _intervals_of(reply)):
+        return "sent an interval whose low end is above its high end"
     if len(reply.error_replicates) > MAX_REPLICATES:
         return f"sent {len(reply.error_replicates)} replicates of its error, at most {MAX_REPLICATES} are taken"
     if task.action == "evaluate" and (reply.evaluation is None or not reply.evaluation.test_dice_by_class):
@@ -304,6 +306,13 @@ def _dice_of(reply: Reply) -> Iterator[float | None]:
         yield reply.evaluation.validation_dice
         yield reply.evaluation.test_dice_without
         yield from reply.evaluation.test_dice_by_class.values()
+    for interval in _intervals_of(reply):
+        yield from interval
+
+
+def _intervals_of(reply: Reply) -> list[tuple[float, float]]:
+    told = reply.evaluation
+    return [interval for interval in (told.validation_interval, told.test_interval) if interval] if told else []
 
 
 def flags_of(reply: Reply, task: Task) -> tuple[str, ...]:

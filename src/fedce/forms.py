@@ -31,6 +31,9 @@ class _DataFacts(_Form):
     n_train: int
     n_validation: int
     n_test: int
+    n_train_cases: int = 0
+    n_validation_cases: int = 0
+    n_test_cases: int = 0
     fingerprint: str
 
 
@@ -73,6 +76,8 @@ class _Evaluation(_Form):
     validation_dice: Dice
     test_dice_by_class: Annotated[dict[str, Dice], Field(min_length=1)]
     test_dice_without: Dice | None
+    validation_interval: tuple[Dice, Dice] | None = None
+    test_interval: tuple[Dice, Dice] | None = None
 
 
 class _End(Line):
@@ -105,11 +110,16 @@ class Results(_Form):
     seed: int
     contributions: Annotated[dict[str, Share], Field(min_length=1)]
     intervals: dict[str, Any] | None
+    no_intervals: str | None = None
     order_settled_from: int | None
     dice: dict[str, Dice]
     dice_by_class: Annotated[dict[str, dict[str, Dice]], Field(min_length=1)]
     dice_without: dict[str, Dice | None]
+    dice_interval: dict[str, tuple[Dice, Dice] | None] = {}
     validation_dice: dict[str, Dice]
+    validation_interval: dict[str, tuple[Dice, Dice] | None] = {}
+    validation_cases: dict[str, int] = {}
+    test_cases: dict[str, int] = {}
     fairness: dict[str, Number]
     images: dict[str, int]
     train_images: dict[str, int]

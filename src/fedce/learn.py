@@ -5,8 +5,9 @@ steps one tensor instead of dozens. The arithmetic is elementwise, hence the sam
 """
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -19,6 +20,7 @@ from fedce.config import TrainConfig, load_object
 from fedce.data.augment import Augment
 from fedce.errors import ConfigError, DataError
 from fedce.params import KINDS, MAX_EXACT_COUNT, Entry, Kind, Layout, Params, Vector
+from fedce.scoring import Counts
 
 Pixels = NDArray[np.uint8]
 Normalize = Literal["unit", "zscore"]
@@ -46,11 +48,10 @@ def layout_of(network: nn.Module) -> Layout:
     return Layout(tuple(entry for kind in KINDS for entry in by_kind[kind]))
 
 
-def dice(predicted: Tensor, truth: Tensor) -> Tensor:
-    """Dice of boolean masks, (n, classes). An empty mask scores 1 if predicted empty, otherwise 0 (D15)."""
+def counted(predicted: Tensor, truth: Tensor) -> Tensor:
+    """Pixels of boolean masks: those in both, and the sum of either's; (2, n, classes)."""
     overlap = (predicted & truth).flatten(2).sum(2)
-    total = predicted.flatten(2).sum(2) + truth.flatten(2).sum(2)
-    return torch.where(total == 0, 1.0, 2.0 * overlap / total.clamp(min=1))
+    return torch.stack([overlap, predicted.flatten(2).sum(2) + truth.flatten(2).sum(2)])
 
 
 def to_unit(images: Tensor) -> Tensor:
@@ -66,7 +67,7 @@ def to_input(unit: Tensor, normalize: Normalize) -> Tensor:
     return (unit - mean) / deviation.clamp(min=1e-6)
 
 
-def make_loss(name: str) -> nn.Module:
+def make_loss(name: str, options: Mapping[str, Any] = MappingProxyType({})) -> nn.Module:
     from monai.losses import DiceCELoss, DiceLoss
 
     losses: dict[str, Any] = {"dice": DiceLoss, "dice-ce": DiceCELoss}
@@ -75,13 +76,28 @@ def make_loss(name: str) -> nn.Module:
         return loss
     if ":" not in name:
         raise ConfigError(f"train.loss: unknown loss {name!r}; use dice, dice-ce or package.module:Class")
+    kind = load_object(name, "train.loss")
+    _check_takes_logits(name, kind, options)
     try:
-        made = load_object(name, "train.loss")()
-    except TypeError as error:
-        raise ConfigError(f"train.loss: {name} can't be made without arguments ({error})") from None
+        made = kind(**options)
+    except (TypeError, ValueError) as error:
+        given = f"with train.loss_options = {dict(options)}" if options else "without train.loss_options"
+        raise ConfigError(f"train.loss: {name} can't be made {given} ({error})") from None
     if not isinstance(made, nn.Module):
         raise ConfigError(f"train.loss: {name} makes a {type(made).__name__}, not a torch.nn.Module")
     return made
+
+
+def _check_takes_logits(name: str, kind: Any, options: Mapping[str, Any]) -> None:
+    """A loss of MONAI that is not told of logits takes them for probabilities, and trains without a word."""
+    if not (isinstance(kind, type) and kind.__module__.startswith("monai.")):
+        return
+    takes = [option for option in ("sigmoid", "softmax") if option in inspect.signature(kind).parameters]
+    if takes and not any(options.get(option) for option in takes):
+        raise ConfigError(
+            f"train.loss: {name} would take the network's logits for probabilities; "
+            "set train.loss_options = {sigmoid = true}"
+        )
 
 
 class NarrowUpsampling(nn.ConvTranspose2d):
@@ -144,7 +160,7 @@ class Learner:
         self.device = device
         self.network = network.to(device)
         self._format = speed_up(network)
-        self.loss = make_loss(config.loss).to(device)
+        self.loss = make_loss(config.loss, config.loss_options).to(device)
         self._flat, self._gradient, self._counters = self._bind()
         self._trainable = nn.Parameter(self._flat[: self.layout.n_trainable])
         self._trainable.grad = self._gradient
@@ -251,12 +267,12 @@ class Learner:
         return total / len(data)
 
     @torch.inference_mode()
-    def dice(self, params: Params, data: Batch) -> NDArray[np.float64]:
-        """Dice of each image and class, (n, classes)."""
+    def counts(self, params: Params, data: Batch) -> Counts:
+        """What the model finds in each image, in pixels; a score is made of it by fedce.scoring."""
         self.load(params)
         self.network.eval()
-        scores = [dice(self._forward(to_unit(images)) > 0, masks) for images, masks in data.split(SCORING_BATCH)]
-        return torch.cat(scores).cpu().numpy().astype(np.float64)
+        found = [counted(self._forward(to_unit(images)) > 0, masks) for images, masks in data.split(SCORING_BATCH)]
+        return Counts(*torch.cat(found, dim=1).cpu().numpy())
 
     @torch.inference_mode()
     def predict(self, images: Pixels) -> NDArray[np.bool_]:

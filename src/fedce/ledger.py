@@ -408,6 +408,10 @@ class _Results(_Part):
         dice = {site: found.test_dice for site, found in evaluations.items()}
         self._compare("Dice ", results["dice"], dice)
         self._compare("validation Dice ", results["validation_dice"], _each(evaluations, "validation_dice"))
+        for key, name in (("dice_interval", "test_interval"), ("validation_interval", "validation_interval")):
+            if key in results:  # Earlier versions gave none.
+                given = {site: tuple(ends) if ends else None for site, ends in results[key].items()}
+                self._compare(f"{key.replace('_', ' ')} ", given, _each(evaluations, name))
         self._compare("Dice by class ", results["dice_by_class"], _each(evaluations, "test_dice_by_class"))
         self._compare("Dice without it ", results["dice_without"], _each(evaluations, "test_dice_without"))
         if not dice or results["fairness"] != fairness(list(dice.values())).as_dict():

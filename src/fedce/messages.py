@@ -24,6 +24,10 @@ class Member:
     """Mask values of each class."""
     fingerprint: str
     """Changes with any pixel, label or split; tells nothing about them."""
+    n_train_cases: int = 0
+    n_validation_cases: int = 0
+    n_test_cases: int = 0
+    """Cases of each split; 0 where an earlier version did not tell."""
 
     @property
     def n_images(self) -> int:
@@ -62,11 +66,16 @@ class Evaluation:
     test_dice_by_class: Mapping[str, float]
     test_dice_without: float | None
     """Test Dice of the model built from all other sites; None where there is no such model."""
+    validation_interval: tuple[float, float] | None = None
+    test_interval: tuple[float, float] | None = None
+    """95 % intervals over the site's cases; None where it has too few, or in runs of an earlier version."""
 
     @classmethod
     def recorded(cls, entry: Mapping[str, Any]) -> "Evaluation":
-        """As the ledger's end has it, with a signature beside it."""
-        return cls(**{field.name: entry[field.name] for field in fields(cls)})
+        """As the ledger's end has it, with a signature beside it; tuples have become lists there."""
+        known: dict[str, Any] = {field.name: entry[field.name] for field in fields(cls) if field.name in entry}
+        known |= {name: tuple(value) for name, value in known.items() if isinstance(value, list)}
+        return cls(**known)
 
     @property
     def test_dice(self) -> float:
@@ -87,7 +96,8 @@ class Reply:
     error_without: float | None = None
     """Validation error of the model built from all other sites (Eq. 3); None if there is no such model yet."""
     error_replicates: tuple[float, ...] = ()
-    """The same error on resampled validation cases (bootstrap), for the intervals of the contributions."""
+    """The same error on resampled validation cases (bootstrap), for the intervals of the contributions; none where the
+    site has too few cases."""
     novelty: float | None = None
     """Eq. 2 as measured by the site itself, about the previous round (estimate="site")."""
     loss: float | None = None

@@ -16,7 +16,7 @@ from fedce.identity import coordinator
 from fedce.record import RunFolder
 
 FLOOR = 0.05
-"""Errors count as at least this where shares are published with noise: the smaller an error, the more one image in it
+"""Errors count as at least this where shares are published with noise: the smaller an error, the more one case in it
 moves the shares."""
 
 
@@ -27,14 +27,18 @@ def member_view(run: RunFolder, site: str) -> dict[str, Any]:
         raise ConfigError(f"no site is called {site!r}{nearest(site, shares)}; there are: {', '.join(shares)}")
     mine = [(entry["round"] + 1, entry["sites"][site]) for entry in run.rounds() if site in entry["sites"]]
     intervals = results["intervals"]
+    ends = [None if intervals is None else intervals[side].get(site) for side in ("low", "high")]
     return {
         "site": site,
         "n_sites": len(shares),
         "rounds": results["rounds"],
         "rounds_taken_part": len(mine),
         "share": shares[site],
-        "interval": None if intervals is None else [intervals["low"][site], intervals["high"][site]],
+        "interval": ends if None not in ends else None,
+        "no_interval": results.get("no_intervals") if intervals is None else intervals.get("reasons", {}).get(site),
         "dice": results["dice"].get(site),
+        "dice_interval": results.get("dice_interval", {}).get(site),
+        "test_cases": results.get("test_cases", {}).get(site),
         "dice_without": results["dice_without"].get(site),
         "train_images": results["train_images"].get(site),
         "flags": [_without_names(flag) for flag in results["flags"].get(site, [])],
@@ -54,7 +58,7 @@ class Noisy:
     shares: Mapping[str, float]
     epsilon: float
     sensitivity: float
-    """How far one validation image can move the shares, added up over the sites."""
+    """How far one validation case can move the shares, added up over the sites."""
 
     @property
     def scale(self) -> float:
@@ -63,16 +67,17 @@ class Noisy:
 
 
 def noisy_shares(run: RunFolder, epsilon: float, random: Any = None) -> Noisy:
-    """Shares with Laplace noise: epsilon-differentially private for any one validation image of any one site.
+    """Shares with Laplace noise: epsilon-differentially private for any one validation case of any one site.
 
-    Exchanging one of n images moves an error by at most 1/n, hence by a factor of at most 1 + r, r = 1 / (n * FLOOR).
-    Every credit of Eqs. 4 and 5 then moves by at most that factor, up or down, and shares whose odds move by (1 + r)^2
-    differ by at most 2r / (2 + r) in sum. Given the models, and which replies were taken: those are not hidden.
+    Exchanging one of n cases, with all its images, moves an error by at most 1/n, hence by a factor of at most 1 + r,
+    r = 1 / (n * FLOOR). Every credit of Eqs. 4 and 5 then moves by at most that factor, up or down, and shares whose
+    odds move by (1 + r)^2 differ by at most 2r / (2 + r) in sum. Given the models, and which replies were taken: those
+    are not hidden.
     """
     if not 1e-6 <= epsilon <= 1e6:
         raise ConfigError(f"--epsilon: expected a number from 0.000001 to 1000000, got {epsilon:g}")
     shares = _floored_shares(run)
-    n = min(facts["n_validation"] for site, facts in run.site_facts().items() if site in shares)
+    n = min(_n_cases(run, site, facts) for site, facts in run.site_facts().items() if site in shares)
     r = 1 / (n * FLOOR)
     found = Noisy({}, epsilon, 2 * r / (2 + r))
     draw = random or SystemRandom()  # Whoever knew the seed could take the noise away again.
@@ -85,8 +90,17 @@ def noisy_shares(run: RunFolder, epsilon: float, random: Any = None) -> Noisy:
     )
 
 
+def _n_cases(run: RunFolder, site: str, facts: Mapping[str, Any]) -> int:
+    if not (n := facts.get("n_validation_cases", 0)):
+        raise RunError(
+            f"{run.ledger_file} is of an earlier version and does not tell how many validation cases {site} has, which "
+            "decides the noise; run the experiment again"
+        )
+    return int(n)
+
+
 def _floored_shares(run: RunFolder) -> dict[str, float]:
-    """The shares worked out again from the ledger, with errors that move no more than a site's images do."""
+    """The shares worked out again from the ledger, with errors that move no more than a site's cases do."""
     algorithm = algorithms.built_in(run.config)
     if not isinstance(algorithm, FedCE):
         raise RunError(f"{run.path} was not run with FedCE; only its shares can be published with noise")

@@ -6,7 +6,7 @@ ledger.jsonl     one line for the start, each round and the end, each with the h
 checkpoint/      the server's state and the sites' memories
 results.json     contributions, Dice, fairness, versions
 model.safetensors, models/<site>.safetensors where each site has its own
-examples.png     each site's first test image with what the model finds in it
+examples.png     an image of each site's first test case with what the model finds in it
 report.html
 """
 

@@ -1,7 +1,7 @@
 """A hospital: its data behind the Site protocol, and the memory that it keeps between rounds."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -18,6 +18,7 @@ from fedce.files import Arrays, read_tensors, write_tensors
 from fedce.learn import Batch, Learner, check_finite
 from fedce.messages import Evaluation, Member, Reply, Task
 from fedce.params import Layout, Params, Vector
+from fedce.scoring import MIN_CASES, Floats, Grouping, dice_interval
 
 N_REPLICATES = 20
 """Bootstrap samples of the validation cases; a few more numbers a round for honest intervals."""
@@ -34,6 +35,7 @@ def member_of(data: SiteData, classes: Mapping[str, Sequence[int]]) -> Member:
         shape=(channels, height, width),
         classes={name: tuple(values) for name, values in classes.items()},
         fingerprint=data.fingerprint,
+        **{f"n_{part}_cases": n for part, n in data.n_cases_by_part.items()},
     )
 
 
@@ -45,7 +47,7 @@ class Hospital:
         self.learner = learner
         self.class_names = class_names
         self.seed = seed
-        self._validated: tuple[Params, NDArray[np.float64]] | None = None
+        self._validated: tuple[Params, Floats] | None = None
 
     @property
     def name(self) -> str:
@@ -58,18 +60,26 @@ class Hospital:
     # Each split becomes tensors at its first use, in the process that uses it.
     @cached_property
     def _train(self) -> Batch:
-        return self._part(self.data.split.train)
+        return self._batch(self.data.split.train)
 
     @cached_property
-    def _validation(self) -> Batch:
-        return self._part(self.data.split.validation)
+    def _validation(self) -> "_Scored":
+        return self._scored(self.data.split.validation)
 
     @cached_property
-    def _test(self) -> Batch:
-        return self._part(self.data.split.test)
+    def _test(self) -> "_Scored":
+        return self._scored(self.data.split.test)
 
-    def _part(self, rows: Any) -> Batch:
+    def _batch(self, rows: NDArray[np.int64]) -> Batch:
         return self.learner.batch(self.data.images[rows], self.data.masks[rows])
+
+    def _scored(self, rows: NDArray[np.int64]) -> "_Scored":
+        items, cases = self.data.items, self.data.cases
+        return _Scored(self._batch(rows), Grouping.of([items[row] for row in rows], [cases[row] for row in rows]))
+
+    def _dice(self, params: Params, part: "_Scored") -> Floats:
+        """(cases, classes)."""
+        return part.grouping.dice(self.learner.counts(params, part.batch))
 
     def train(self, params: Params, round_no: int, moments: Moments, pull: Pull | None = None) -> Trained:
         trained = self.learner.train(params, self._train, round_seed(self.seed, self.name, round_no), moments, pull)
@@ -87,31 +97,42 @@ class Hospital:
         return float(self._validate(params).mean())
 
     def score_replicates(self, params: Params) -> tuple[float, ...]:
-        if len(self._validation) < 2:  # Nothing to draw from.
+        if self._validation.grouping.n_cases < MIN_CASES:
             return ()
         return tuple((self._resampling @ self._validate(params)).tolist())
 
-    def _validate(self, params: Params) -> NDArray[np.float64]:
+    def _validate(self, params: Params) -> Floats:
         """Dice of each validation case. The last model's are kept, because its replicates are asked for next."""
         if self._validated is None or self._validated[0] is not params:
-            self._validated = (params, self.learner.dice(params, self._validation).mean(axis=1))
+            self._validated = (params, self._dice(params, self._validation).mean(axis=1))
         return self._validated[1]
 
     @cached_property
-    def _resampling(self) -> NDArray[np.float64]:
+    def _resampling(self) -> Floats:
         """How often each case is in each bootstrap sample, as a fraction of the sample."""
-        n = len(self._validation)
+        n = self._validation.grouping.n_cases
         rng = np.random.default_rng(round_seed(0, self.name, 0))
-        fractions: NDArray[np.float64] = rng.multinomial(n, np.full(n, 1 / n), size=N_REPLICATES) / n
+        fractions: Floats = rng.multinomial(n, np.full(n, 1 / n), size=N_REPLICATES) / n
         return fractions
 
     def evaluate(self, params: Params, without: Params | None) -> Evaluation:
-        test = self.learner.dice(params, self._test).mean(axis=0)
+        test, seed = self._dice(params, self._test), round_seed(0, self.name, 0)
+        by_class = dict(zip(self.class_names, test.mean(axis=0).tolist(), strict=True))
         return Evaluation(
             validation_dice=self.score(params),
-            test_dice_by_class={name: float(value) for name, value in zip(self.class_names, test, strict=True)},
-            test_dice_without=float(self.learner.dice(without, self._test).mean()) if without else None,
+            test_dice_by_class=by_class,
+            test_dice_without=float(self._dice(without, self._test).mean()) if without else None,
+            validation_interval=dice_interval(self._validate(params), seed),
+            test_interval=dice_interval(test.mean(axis=1), seed),
         )
+
+
+@dataclass(frozen=True)
+class _Scored:
+    """A part that models are scored on."""
+
+    batch: Batch
+    grouping: Grouping
 
 
 def round_seed(seed: int, site: str, round_no: int) -> int:

@@ -1,7 +1,7 @@
 """Intervals for the contributions of a run, from its ledger."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from fedce.algorithms.base import Account, Algorithm, Terms, normalise
 from fedce.algorithms.fedce import PROBATION, FedCE
 from fedce.algorithms.reconstruction import Reconstruction
-from fedce.valuation.intervals import Intervals, Replay, intervals
+from fedce.scoring import MIN_CASES, too_few
+from fedce.valuation.intervals import Intervals, Replay, intervals, sentences
 
 Rounds = Sequence[Mapping[str, Any]]
 MIN_ROUNDS = 10
@@ -19,42 +20,99 @@ MOST_POINTS = 12
 """Rounds after which the intervals are worked out; a band through so many looks smooth."""
 
 
+@dataclass(frozen=True)
+class Uncertainty:
+    """How sure a run's shares are."""
+
+    intervals: Intervals | None
+    """Of the sites that have one; None if no site has."""
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    """Why a site has no interval, where others have one."""
+    none_because: str | None = None
+    """Why no site has an interval."""
+
+    def recorded(self, shares: Mapping[str, float]) -> dict[str, Any]:
+        """As results.json has it."""
+        found = self.intervals
+        if found is None:
+            return {"intervals": None, "no_intervals": self.none_because}
+        sites = sorted([*found.sites, *self.reasons])
+        said = {
+            "level": found.level,
+            "low": {site: found.low.get(site) for site in sites},
+            "high": {site: found.high.get(site) for site in sites},
+            "sentences": sentences(found, shares, list(self.reasons)),
+            "reasons": dict(self.reasons),
+        }
+        return {"intervals": said, "no_intervals": None}
+
+
 def contribution_intervals(
-    algorithm: Algorithm, rounds: Rounds, shares: Mapping[str, float], seed: int
-) -> Intervals | None:
-    """95 % intervals of the shares, or None if there are too few rounds, or the shares are no mean over rounds.
+    algorithm: Algorithm, rounds: Rounds, shares: Mapping[str, float], seed: int, n_cases: Mapping[str, int]
+) -> Uncertainty:
+    """95 % intervals of the shares, or why there are none. `n_cases`: validation cases by site, where they are known.
 
     Reputations (CFFL, CGSV, AFL) and accumulated weights (FedCI) can't be worked out from rounds drawn at random: a
     replay of all rounds does not give the shares back, and no interval is better than a wrong one.
     """
     if isinstance(algorithm, Reconstruction):
         algorithm = algorithm.inner
-    if len(rounds) < MIN_ROUNDS or not algorithm.exchanges:
-        return None
+    if not algorithm.exchanges:
+        return Uncertainty(None, none_because="every site trained alone, so there are no shares to be sure of")
+    if len(rounds) < MIN_ROUNDS:
+        return Uncertainty(None, none_because=_too_few_rounds(len(rounds)))
     sites = sorted({site for entry in rounds for site in entry["sites"]})
+    reasons: dict[str, str] = {}
     if isinstance(algorithm, FedCE):
         measured = [entry for entry in rounds if any(facts["cos"] is not None for facts in entry["sites"].values())]
+        if algorithm.combine != "cos":
+            reasons = {site: reason for site in sites if (reason := _reason(site, measured, n_cases.get(site, 0)))}
+        if sites and len(reasons) == len(sites):
+            # Without names: a member's own page shows this too.
+            return Uncertainty(
+                None, none_because=f"no site has errors resampled from at least {MIN_CASES} validation cases"
+            )
         n_replicates = min(
             (
                 len(facts["err_replicates"])
                 for entry in measured
-                for facts in entry["sites"].values()
-                if _resampled(facts)
+                for site, facts in entry["sites"].items()
+                if facts["err"] is not None and site not in reasons
             ),
             default=0,
         )
-        rounds, replay = measured, _replay_fedce(algorithm, measured, sites, n_replicates)
+        rounds, replay = measured, _replay_fedce(algorithm, measured, sites, n_replicates, frozenset(reasons))
     else:
         n_replicates, replay = 0, _replay_weights(rounds, sites)
     if len(rounds) < MIN_ROUNDS:
-        return None
+        return Uncertainty(None, none_because=_too_few_rounds(len(rounds)))
     again = replay(range(len(rounds)), None)
     if any(abs(again[site] - shares.get(site, 0.0)) > 1e-6 for site in sites):
-        return None
-    return intervals(len(rounds), n_replicates, replay, np.random.default_rng(seed))
+        return Uncertainty(
+            None, none_because="the shares of this method are no mean over rounds that can be drawn anew"
+        )
+    found = intervals(len(rounds), n_replicates, replay, np.random.default_rng(seed))
+    return Uncertainty(found.of(set(sites) - reasons.keys()), reasons)
 
 
-def intervals_over_rounds(algorithm: Algorithm, rounds: Rounds, seed: int) -> dict[int, Intervals]:
+def _too_few_rounds(n_rounds: int) -> str:
+    rounds = "1 round was" if n_rounds == 1 else f"{n_rounds} rounds were"
+    return f"{rounds} measured; intervals need at least {MIN_ROUNDS}"
+
+
+def _reason(site: str, rounds: Rounds, n_cases: int) -> str | None:
+    """Why a site has no interval: its error can't be measured again on other cases."""
+    if 0 < n_cases < MIN_CASES:
+        return too_few(site, n_cases, "validation")
+    said = [entry["sites"][site] for entry in rounds if site in entry["sites"]]
+    if any(facts["err"] is not None and not facts["err_replicates"] for facts in said):
+        return f"{site} sent no errors on resampled validation cases"
+    return None
+
+
+def intervals_over_rounds(
+    algorithm: Algorithm, rounds: Rounds, seed: int, n_cases: Mapping[str, int]
+) -> dict[int, Intervals]:
     """By round number, at some rounds evenly spread: the intervals from the rounds up to there."""
     ends, seen = [], set[str]()
     for n, entry in enumerate(rounds, 1):
@@ -67,16 +125,21 @@ def intervals_over_rounds(algorithm: Algorithm, rounds: Rounds, seed: int) -> di
     for n in (ends[i] for i in chosen):
         last = rounds[n - 1]
         shares = {site: facts["share"] for site, facts in last["sites"].items()}
-        if (at := contribution_intervals(algorithm, rounds[:n], shares, seed)) is not None:
+        if (at := contribution_intervals(algorithm, rounds[:n], shares, seed, n_cases).intervals) is not None:
             found[int(last["round"])] = at
     return found
 
 
-def _replay_fedce(algorithm: FedCE, rounds: Rounds, sites: Sequence[str], n_replicates: int) -> Replay:
-    """FedCE's own rule, over any rounds, with the errors as measured or on resampled validation cases."""
+def _replay_fedce(
+    algorithm: FedCE, rounds: Rounds, sites: Sequence[str], n_replicates: int, as_measured: frozenset[str] = frozenset()
+) -> Replay:
+    """FedCE's own rule, over any rounds, with the errors as measured or on resampled validation cases.
+
+    The errors of sites in `as_measured` are never resampled.
+    """
     # What one round earns does not depend on the others, so it is worked out once for each replicate.
     earned = [
-        [_accounts(algorithm.earn({}, _terms(entry, replicate)), sites) for entry in rounds]
+        [_accounts(algorithm.earn({}, _terms(entry, replicate, as_measured)), sites) for entry in rounds]
         for replicate in (*range(n_replicates), None)
     ]
     sums = np.array(earned).reshape(n_replicates + 1, len(rounds), len(sites), 4)
@@ -110,18 +173,13 @@ def _shared_later(rounds: Rounds, site: str) -> list[tuple[int, float]]:
     return [(n, term.past) for n, term in enumerate(terms) if term.past < 1]
 
 
-def _terms(entry: Mapping[str, Any], replicate: int | None) -> dict[str, Terms]:
-    def error(facts: Mapping[str, Any]) -> float | None:
+def _terms(entry: Mapping[str, Any], replicate: int | None, as_measured: frozenset[str]) -> dict[str, Terms]:
+    def error(site: str, facts: Mapping[str, Any]) -> float | None:
         value: float | None = facts["err"]
         again: Sequence[float] = facts["err_replicates"]
-        return value if value is None or replicate is None or not again else again[replicate]
+        return value if value is None or replicate is None or site in as_measured else again[replicate]
 
-    return {site: replace(Terms.from_record(facts), err=error(facts)) for site, facts in entry["sites"].items()}
-
-
-def _resampled(facts: Mapping[str, Any]) -> bool:
-    """A site with a single validation case has nothing to resample."""
-    return facts["err"] is not None and bool(facts["err_replicates"])
+    return {site: replace(Terms.from_record(facts), err=error(site, facts)) for site, facts in entry["sites"].items()}
 
 
 def _accounts(accounts: Mapping[str, Account], sites: Sequence[str]) -> NDArray[np.float64]:

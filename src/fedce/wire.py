@@ -110,6 +110,9 @@ class MemberForm(_Form):
     """(channels, height, width): grey or colour."""
     classes: dict[Name, Annotated[tuple[int, ...], Field(max_length=256)]]
     fingerprint: Hex
+    n_train_cases: Annotated[int, Field(ge=0, le=10**9)] = 0
+    n_validation_cases: Annotated[int, Field(ge=0, le=10**9)] = 0
+    n_test_cases: Annotated[int, Field(ge=0, le=10**9)] = 0
     versions: dict[Name, Name]
     key: Name
     """The site's public key."""
@@ -123,6 +126,8 @@ class _EvaluationForm(_Form):
     validation_dice: float
     test_dice_by_class: dict[Name, float]
     test_dice_without: float | None
+    validation_interval: tuple[float, float] | None = None
+    test_interval: tuple[float, float] | None = None
 
 
 class ReplyForm(_Form):

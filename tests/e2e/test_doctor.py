@@ -77,7 +77,7 @@ def test_doubtful_labels_and_small_splits_are_warnings(tmp_path: Path, fedce):
         "site 'south': foreground covers 100 % of half of the images",
     ]
     assert {finding["verdict"] for finding in found["labels"] + found["splits"]} == {"warning"}
-    assert found["splits"][0]["found"] == "site 'small' has 3 train images"
+    assert found["splits"][0]["found"] == "site 'small' has 3 train cases"
 
 
 def test_near_duplicates_in_two_splits_are_told(tmp_path: Path, fedce):

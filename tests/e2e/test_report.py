@@ -6,14 +6,18 @@ import re
 import shutil
 import warnings
 from base64 import b64decode, b64encode
+from io import StringIO
 from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
+from rich.console import Console
 
 from fedce.config import AlgorithmConfig, Config, FreeRiderConfig
 from fedce.data import load_sites
+from fedce.display import interval_lines, results_table
 from fedce.predict import load_learner
+from fedce.publish import member_view
 from fedce.record import RunFolder
 from fedce.report import NO_ALARM, NOBODY_LOOKED, plots, standalone, summary, write_report
 from support import open_page, write_site
@@ -79,17 +83,62 @@ def test_every_figure_holds_its_numbers(tiny_run: Path):
 def test_contributions_have_bands_of_their_intervals(longer_run: Path):
     page = (longer_run / "report.html").read_text("utf-8")
     results = json.loads((longer_run / "results.json").read_text("utf-8"))
-    assert 'id="FillBetweenPolyCollection_6"' in page
+    assert 'id="FillBetweenPolyCollection_2"' in page
     assert "The pale band about a line is its 95 % interval" in page
     header, *rows = figure_tables(page)["contributions"]
     last = dict(zip(header, rows[-1], strict=True))
+    reasons = results["intervals"]["reasons"]
+    assert set(reasons) == {"site1", "site2", "site3", "site5"}, "they have fewer than five validation cases"
+    assert last["site1 low"] == ""
+    for reason in reasons.values():
+        assert f"no interval: {reason}" in page
     for site, share in results["contributions"].items():
+        if site in reasons:
+            continue
         ends = float(last[f"{site} low"]), float(last[f"{site} high"])
         assert ends == (results["intervals"]["low"][site], results["intervals"]["high"][site])
         assert ends[0] <= share <= ends[1]
     before = dict(zip(header, rows[8], strict=True))
     assert before["round"] == "9"
-    assert before["site1 low"] == "", "nine rounds are too few for an interval"
+    assert before["site6 low"] == "", "nine rounds are too few for an interval"
+
+
+def test_each_dice_has_its_interval_or_the_reason_why_not(longer_run: Path):
+    page = (longer_run / "report.html").read_text("utf-8")
+    results = json.loads((longer_run / "results.json").read_text("utf-8"))
+    assert results["test_cases"] == {"site1": 2, "site2": 4, "site3": 2, "site4": 8, "site5": 3, "site6": 14}
+    for site, ends in results["dice_interval"].items():
+        assert (ends is None) == (results["test_cases"][site] < 5)
+        if ends:
+            assert ends[0] <= results["dice"][site] <= ends[1]
+            assert "{:.3f} to {:.3f}".format(*ends) in page
+        else:
+            assert f"{site} has {results['test_cases'][site]} test cases; an interval needs at least 5" in page
+    shown = " ".join(interval_lines(results))
+    assert "site1, site2, site3 and site5 have no interval and can't be told apart from any other site" in shown
+    table = Console(width=80, file=StringIO())
+    table.print(results_table(results, 80))
+    out = table.file.getvalue()
+    assert "(2 cases)" in out
+    assert "({}-{})".format(*(f"{end:.2f}"[1:] for end in results["dice_interval"]["site6"])) in out
+    assert max(len(line) for line in out.splitlines()) <= 80
+
+
+def test_results_of_earlier_versions_are_shown_as_they_were(longer_run: Path, tmp_path: Path):
+    """Without intervals of the Dice, numbers of cases, or reasons."""
+    results = json.loads((longer_run / "results.json").read_text("utf-8"))
+    for key in ("no_intervals", "dice_interval", "validation_interval", "validation_cases", "test_cases"):
+        del results[key]
+    ends = {end: dict.fromkeys(results["contributions"], value) for end, value in (("low", 0.1), ("high", 0.2))}
+    results["intervals"] = {"level": 0.95, **ends, "sentences": ["All 6 sites can be told apart."]}
+    copy = tmp_path / "run"
+    shutil.copytree(longer_run, copy)
+    (copy / "results.json").write_text(json.dumps(results))
+    page = write_report(RunFolder.open(copy)).read_text("utf-8")
+    assert page.count("(10.0 to 20.0 %)") == 6
+    assert "no interval" not in page
+    assert "no_interval" not in str(interval_lines(results))
+    assert member_view(RunFolder(copy), "site1")["interval"] == [0.1, 0.2]
 
 
 def test_results_without_intervals_over_rounds_still_give_a_page(longer_run: Path, tmp_path: Path):
@@ -134,7 +183,9 @@ def test_the_page_holds_the_picture_in_the_run_folder_and_may_leave_it_out(tiny_
     page = (copy / "report.html").read_text("utf-8")
     assert picture in page
     assert "the Dice of that one image" in page
-    assert re.search(r'<img [^>]*alt="The first test image of each site with two outlines; Dice site1 0\.\d\d, ', page)
+    assert re.search(
+        r'<img [^>]*alt="An image of the first test case of each site with two outlines; Dice site1 0\.\d\d, ', page
+    )
     assert fedce("report", copy, "--no-examples").exit_code == 0
     without = (copy / "report.html").read_text("utf-8")
     assert "<img" not in without
@@ -379,7 +430,7 @@ def test_the_model_card_says_what_the_model_is_and_is_not(tiny_run: Path):
         f"worst {results['fairness']['worst']:.3f} at {worst}",
         "A program drew the images",
         "No authority has approved it",
-        "fewer than 10 test images",
+        "fewer than 10 test cases",
         results["model_sha256"],
         f"torch {results['versions']['torch']}",
     ):

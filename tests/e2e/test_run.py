@@ -580,7 +580,7 @@ def test_shares_on_the_way_are_in_the_order_of_the_first_line(tmp_path: Path, fe
 
 @pytest.mark.parametrize(
     ("more", "longest_bar"),
-    [("", 10), ("-hospital-of-the", 4), ("-hospital-of-the-north-west-and-of-the-south", 0), ("カタカナ病院の名前", 2)],
+    [("", 10), ("-hospital", 1), ("-hospital-of-the-north-west-and-of-the-south", 0), ("カタカナ病", 0)],
 )
 def test_a_narrow_terminal_cuts_no_name_and_no_number(tiny_run: Path, capsys, more, longest_bar):
     found = json.loads((tiny_run / "results.json").read_text("utf-8").replace("site1", f"site1{more}"))
@@ -593,7 +593,7 @@ def test_a_narrow_terminal_cuts_no_name_and_no_number(tiny_run: Path, capsys, mo
     assert "".join(row[0].strip() for row in rows).startswith(f"site1{more}site2")
     assert out.count("(10.1-22.2)") == 6
     assert all(f"{value:.3f}" in out for value in found["dice"].values())
-    assert len(rows) <= 7, "flags are no column"
+    assert len(rows) <= 9, "flags are no column"
     assert max(row[-1].count("█") for row in rows) == longest_bar, "the bar gives way first"
     assert [line.split(":")[0] for line in flag_lines(found)] == [f"site1{more}", "site3"]
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from fedce.allocation import allocate, bounded, fraction, in_cents, money
 from fedce.errors import ConfigError
+from fedce.report.allocation import summary
 
 RAW = st.lists(st.floats(0.0, 1.0), min_size=2, max_size=12).filter(lambda values: sum(values) > 1e-3)
 
@@ -97,3 +98,15 @@ def test_amounts_and_shares_are_read():
     assert money("100_000") == 100_000
     assert money("0.01") == Decimal("0.01")
     assert fraction("--cap", "2%") == fraction("--cap", "0.02")
+
+
+def test_a_site_without_an_interval_has_an_amount_and_no_ends():
+    results = {"contributions": {"a": 0.5, "b": 0.25, "c": 0.25}, "train_images": {"a": 1, "b": 1, "c": 1}}
+    ends = {"low": {"a": 0.25, "b": None, "c": 0.125}, "high": {"a": 0.75, "b": None, "c": 0.25}}
+    payouts = allocate({**results, "intervals": {**ends, "reasons": {"b": "b has 3 validation cases"}}}, "100")
+    chosen = payouts["contribution"]
+    assert (chosen.low["b"], chosen.high["b"], chosen.amounts["b"]) == (None, None, Decimal("25.00"))
+    assert (chosen.low["a"], chosen.high["a"]) == (Decimal("25.00"), Decimal("75.00"))
+    said = summary(payouts, "contribution")
+    assert "The widest interval is a's: 25.00 to 75.00." in said
+    assert "Without an interval: b." in said

@@ -44,7 +44,9 @@ FORMS = (Hello, TaskForm, MemberForm, ReplyForm, Failure, Signed)
 
 @st.composite
 def replies(draw):
-    evaluation = st.builds(Evaluation, floats, st.dictionaries(names, floats, min_size=1, max_size=3), maybe)
+    interval = st.none() | st.tuples(floats, floats)
+    by_class = st.dictionaries(names, floats, min_size=1, max_size=3)
+    evaluation = st.builds(Evaluation, floats, by_class, maybe, interval, interval)
     return Reply(
         site=draw(names),
         round_no=draw(st.integers(0, 10**6)),
@@ -82,6 +84,19 @@ def test_a_reply_arrives_as_it_was_sent(reply: Reply):
         assert came.params is None
     else:
         assert came.params.vector.tobytes() == reply.params.vector.tobytes()
+
+
+def test_an_evaluation_and_a_member_of_an_earlier_version_are_read():
+    """They were signed without intervals and numbers of cases, and must still verify to the letter."""
+    sent = reply_form(Reply("a", 3, 10, evaluation=Evaluation(0.5, {"x": 0.25}, None)), "00", "evaluate").model_dump()
+    for key in ("validation_interval", "test_interval"):
+        del sent["evaluation"][key]
+    came = reply_from(ReplyForm.read(json.dumps(sent)), {}, LAYOUT)
+    assert came.evaluation == Evaluation(0.5, {"x": 0.25}, None, None, None)
+    assert Evaluation.recorded(sent["evaluation"]) == came.evaluation
+    about = {"run": "00", "nonce": "00", "name": "a", "n_train": 4, "n_validation": 2, "n_test": 2, "shape": [1, 8, 8]}
+    about |= {"classes": {"x": [1]}, "fingerprint": "00", "versions": {}, "key": "k"}
+    assert MemberForm.read(json.dumps(about)).member.n_validation_cases == 0
 
 
 @given(vectors, st.lists(vectors, max_size=3), st.none() | st.floats(0, 1), st.booleans())

@@ -74,7 +74,7 @@ def test_scoring_takes_one_forward_pass_and_no_copy_of_the_images():
     learner = Learner(network(), TrainConfig(), "unit", torch.device("cpu"))
     data, params = learner.batch(images, masks), learner.params
     with Counting() as counted:
-        learner.dice(params, data)
+        learner.counts(params, data)
     n_batches, n_convolutions = 2, sum(isinstance(m, torch.nn.modules.conv._ConvNd) for m in network().modules())
     n_done = sum(n for name, n in counted.found.items() if name.startswith(("aten.conv2d", "aten.conv_t")))
     assert n_done == n_batches * n_convolutions

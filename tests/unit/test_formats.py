@@ -4,6 +4,7 @@ import json
 import os
 import struct
 import zlib
+from collections import Counter
 from pathlib import Path
 
 import nibabel
@@ -207,13 +208,16 @@ def write_series(image: sitk.Image, folder: Path, uid: str = "1.2.3") -> None:
 @pytest.mark.parametrize("direction", ["LPS", "RAS", "PIR", "ASL"])
 def test_orientation_is_the_patients_not_the_files(tmp_path: Path, direction: str):
     sites = load_sites(write_volumes(tmp_path, direction=direction))
-    assert sites[0].images.shape == (8, 1, *SIZE), "two slices of four volumes have something marked"
-    assert sites[0].files[:2] == ("P0#002", "P0#003")
-    image = sites[0].images[0, 0].astype(int)
+    assert sites[0].images.shape == (24, 1, *SIZE), "six slices of four volumes"
+    assert sites[0].files[2:4] == ("P0#002", "P0#003")
+
+    assert sites[0].shown[:2].tolist() == [2, 3], "two slices of a volume have something marked"
+    image = sites[0].images[2, 0].astype(int)
     assert (np.diff(image, axis=0) >= 0).all(), "rows run to the patient's back"
     assert (np.diff(image, axis=1) >= 0).all(), "columns run to the patient's left"
-    assert sites[0].masks[0, 0, 5:15, 5:10].all()
-    assert sites[0].masks[0].sum() == 50
+    assert sites[0].masks[2, 0, 5:15, 5:10].all()
+    assert sites[0].masks[2].sum() == 50
+    assert not sites[0].masks[0].any()
     assert sites[0].origins[0].spacing == (1.0, 1.0)
 
 
@@ -227,11 +231,13 @@ def test_other_volume_formats(tmp_path: Path, ending: str):
 def test_planes(tmp_path: Path):
     write_volumes(tmp_path)
     coronal = load_sites(tmp_path, plane="coronal")[0]
-    assert coronal.images.shape == (4 * 10, 1, 6, SIZE[1])
+    assert coronal.images.shape == (4 * SIZE[0], 1, 6, SIZE[1])
+    assert len(coronal.shown) == 4 * 10
     assert (np.diff(coronal.images[0, 0].astype(int), axis=0) <= 0).all(), "head up"
     assert coronal.origins[0].spacing == (3.0, 1.0)
     sagittal = load_sites(tmp_path, plane="sagittal")[0]
-    assert sagittal.images.shape == (4 * 5, 1, 6, SIZE[0])
+    assert sagittal.images.shape == (4 * SIZE[1], 1, 6, SIZE[0])
+    assert len(sagittal.shown) == 4 * 5
 
 
 def test_dicom_series_are_ordered_by_position(tmp_path: Path):
@@ -260,7 +266,7 @@ def test_dicom_files_named_by_uid_are_a_series(tmp_path: Path):
         stray = tmp_path / site / "images" / "notes"
         stray.mkdir()
         (stray / "LICENSE").write_text("no series")
-    assert len(load_sites(tmp_path)[0].images) == 8
+    assert len(load_sites(tmp_path)[0].images) == 24
 
 
 def test_what_cant_be_read_is_not_just_missing(tmp_path: Path):
@@ -298,6 +304,47 @@ def test_slices_of_one_patient_stay_together(tmp_path: Path):
     parts = [{site.cases[row] for row in rows} for rows in site.split.parts.values()]
     assert [len(part) for part in parts] == [4, 2, 2]
     assert sum(len(part) for part in parts) == len(set.union(*parts))
+
+
+def test_only_training_looks_at_marked_slices_alone(tmp_path: Path):
+    """Of each volume's six slices two are marked."""
+    write_volumes(tmp_path, n=8)
+    for options, n_train in (
+        ({"empty_slices": 0.0}, 8),
+        ({}, 8 + 2),  # A tenth of 16 empty slices.
+        ({"empty_slices": 0.5}, 8 + 8),
+        ({"empty_slices": 1.0}, 24),
+        ({"slices": "all"}, 24),
+    ):
+        site = load_sites(tmp_path, **options)[0]
+        assert [len(rows) for rows in site.split.parts.values()] == [n_train, 12, 12]
+        marked = {row for row in site.split.train.tolist() if site.masks[row].any()}
+        assert len(marked) == 8
+
+
+def test_empty_slices_are_spread_over_all_training_volumes(tmp_path: Path):
+    write_volumes(tmp_path, n=8)
+    site = load_sites(tmp_path, empty_slices=0.5)[0]
+    empty = [row for row in site.split.train.tolist() if not site.masks[row].any()]
+    assert sorted(Counter(site.cases[row] for row in empty).values()) == [2, 2, 2, 2]
+
+
+def test_a_volume_without_marks_is_a_negative_case(tmp_path: Path):
+    write_volumes(tmp_path, n=8)
+    _, mask = head()
+    for i in range(8):
+        sitk.WriteImage(mask * 0, str(tmp_path / f"north/masks/P{i}.nii.gz"))
+    with pytest.raises(DataError, match="site 'north': nothing is marked in any of its training masks") as caught:
+        load_sites(tmp_path)
+    assert "\n" not in str(caught.value)
+    site = load_sites(write_volumes(tmp_path, n=8))[0]
+    trained = site.cases[site.split.train[0]]
+    sitk.WriteImage(mask * 0, str(tmp_path / f"north/masks/{trained}.nii.gz"))
+    negative = load_sites(tmp_path)[0]
+    assert len(negative.images) == 48
+    assert trained not in {negative.cases[row] for row in (*negative.split.validation, *negative.split.test)}
+    # Where nothing of a negative volume is trained on, it is in no shard.
+    assert load_sites(tmp_path, empty_slices=0.0, shards=2)[0].n_cases_by_part["train"] in (1, 2)
 
 
 # ---- cases, groups ----
@@ -465,11 +512,6 @@ def spoil_label(root: Path):
     sitk.WriteImage(mask * 9, str(root / "north/masks/P1.nii.gz"))
 
 
-def spoil_empty_mask(root: Path):
-    _, mask = head()
-    sitk.WriteImage(mask * 0, str(root / "north/masks/P1.nii.gz"))
-
-
 def spoil_four_dimensions(root: Path):
     image, _ = head()
     sitk.WriteImage(sitk.JoinSeries([image, image]), str(root / "north/images/P1.nii.gz"))
@@ -485,7 +527,6 @@ def spoil_four_dimensions(root: Path):
         (spoil_truncated, "can't read the volume"),
         (spoil_text, "can't read the volume"),
         (spoil_label, "P1.nii.gz holds the value 9, which data.classes gives to no class"),
-        (spoil_empty_mask, "marks nothing, so none of its slices is used"),
         (spoil_four_dimensions, "has 4 dimensions, expected 2 or 3"),
     ],
 )
@@ -753,6 +794,31 @@ def test_slices_go_back_to_their_place(plane: str, direction: str):
     assert (sitk.GetArrayFromImage(back) == sitk.GetArrayFromImage(mask)).all()
     assert back.GetOrigin() == image.GetOrigin()
     assert back.GetDirection() == image.GetDirection()
+
+
+def test_the_reported_dice_is_that_of_predicted_volumes(tmp_path: Path, fedce):
+    """One Dice over all slices of a volume, and the mean over volumes."""
+    data = write_volumes(tmp_path / "data", n=8)
+    out = tmp_path / "run"
+    small = ("--set", "model.channels=[4,8]", "--set", "train.lr=0.03", "--set", "data.normalize=zscore")
+    trained = fedce("run", "--data", data, "--rounds", 6, "--workers", 1, "--out", out, "--json", *small)
+    assert trained.exit_code == 0, trained.output
+    results = json.loads((out / "results.json").read_text())
+    tested = sorted({name.partition("#")[0] for name in json.loads((out / "splits.json").read_text())["north"]["test"]})
+    predicted = fedce(
+        "predict", out, *(data / "north/images" / f"{case}.nii.gz" for case in tested), "--out", tmp_path / "masks"
+    )
+    assert predicted.exit_code == 0, predicted.output
+    scores = []
+    for case in tested:
+        found, truth = (
+            sitk.GetArrayFromImage(sitk.ReadImage(str(folder / f"{case}.nii.gz"))) > 0
+            for folder in (tmp_path / "masks", data / "north/masks")
+        )
+        scores.append(2 * (found & truth).sum() / (found.sum() + truth.sum()))
+    assert 0 < results["dice"]["north"] < 1
+    assert results["dice"]["north"] == pytest.approx(np.mean(scores), abs=1e-6)
+    assert results["train_images"]["north"] == 10
 
 
 def test_a_model_of_slices_segments_volumes(tmp_path: Path, fedce):

@@ -1,6 +1,7 @@
 """What the data look like, on data whose numbers are worked out by hand."""
 
 import tomllib
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from fedce.data.duplicates import Duplicate, Picture, find_duplicates, groups_wi
 from fedce.data.inspection import distance, grey_values, inspect_sites, site_facts
 from fedce.data.splits import stated
 from fedce.display import inspection_table
+from fedce.report.examples import example
 from fedce.report.inspection import groups_lines, picture, summary
 
 PARTS = ("train", "train", "validation", "test")
@@ -89,7 +91,7 @@ def test_mask_areas_and_empty_masks():
 
 
 def test_counts_sizes_and_spacing():
-    origins = tuple(Origin(f"v#{i}", 0, 100 * i, 10, (0.5, 0.4 + i)) for i in (3, 1, 2, 4))
+    origins = tuple(Origin(f"v#{i}", 0, 100 * i, 10, (0.5, 0.4 + i), (1,)) for i in (3, 1, 2, 4))
     facts = site_facts(site("a", noise(0), cases="vvwx", origins=origins), ("organ",))
     assert (facts.n_images, facts.n_cases, facts.n_test_cases) == (4, 3, 1)
     assert facts.n_by_part == {"train": 2, "validation": 1, "test": 1}
@@ -100,12 +102,51 @@ def test_counts_sizes_and_spacing():
     assert built_in.spacing is None
 
 
+def volume_site() -> SiteData:
+    """Two volumes of two slices, of which one slice is marked, a marked volume and one without marks."""
+    masks = np.zeros((6, 64, 64))
+    for row, side in ((1, 8), (3, 4), (4, 16)):
+        masks[row, :side, :side] = 1
+    items, values = (0, 0, 1, 1, 2, 3), ((), (1,), (), (1,), (1,), ())
+    origins = tuple(
+        Origin(f"v{item}", item, 64, 64, (1.0, 1.0), value) for item, value in zip(items, values, strict=True)
+    )
+    parts = ("train", "train", "validation", "validation", "test", "test")
+    return site("a", noise(0, n=6), masks, cases=[f"v{item}" for item in items], parts=parts, origins=origins)
+
+
+def test_empty_slices_are_counted_and_not_looked_at():
+    volumes = volume_site()
+    facts = site_facts(volumes, ("organ",))
+    assert (facts.n_images, facts.n_shown, facts.n_marked_nothing, facts.n_empty) == (6, 3, 1, {"organ": 0})
+    assert facts.areas["organ"].min() > 0
+    assert set(facts.examples) <= {1, 3, 4}
+    said = summary(inspect_sites(federation(volumes, site("b", noise(1)))))
+    assert "Slices with something marked: 3 of 6 at a. Volumes are scored with all their slices." in said
+    assert "Volumes in which nothing is marked: 1 at a." in said
+
+
+def test_the_example_is_the_slice_with_most_marked_of_the_first_test_case():
+    volumes = volume_site()
+    shown = example(
+        replace(volumes, split=stated(("test",) * 4 + ("train", "validation"))), lambda images: images > 300
+    )
+    assert (shown.file, shown.dice) == ("a1", 0.0), "the second slice of the first volume; nothing was found in it"
+
+
+def test_empty_slices_of_two_patients_are_no_near_duplicates():
+    volumes = volume_site()
+    images = np.array(volumes.images)
+    images[2] = images[0]
+    assert not find_duplicates(federation(replace(volumes, images=images), site("b", noise(1))))
+
+
 def columns(*members: SiteData) -> list[str]:
     return [str(column.header) for column in inspection_table(inspect_sites(federation(*members))).columns]
 
 
 def test_the_table_has_no_column_that_says_nothing():
-    origins = tuple(Origin("v", 0, 64, 64, (0.5, 0.5)) for _ in range(4))
+    origins = tuple(Origin("v", 0, 64, 64, (0.5, 0.5), (1,)) for _ in range(4))
     plain = ["site", "images", "split", "size", "grey", "organ, %", "distance"]
     assert columns(site("a", noise(0)), site("b", noise(1))) == plain
     volumes = site("a", noise(0), cases="vvwx", origins=origins)
@@ -177,7 +218,7 @@ def test_groups_are_toml_with_what_was_there_and_chains_as_one():
 
 
 def test_a_slice_is_grouped_by_its_volume_and_an_image_by_its_name():
-    origins = tuple(Origin("", 0, 64, 64, spacing) for spacing in ((1.0, 1.0), (1.0, 1.0), None, None))
+    origins = tuple(Origin("", 0, 64, 64, spacing, (1,)) for spacing in ((1.0, 1.0), (1.0, 1.0), None, None))
     images = noise(0)
     images[2:] = images[:2]
     data = site("a", images, cases="pqrs", origins=origins)

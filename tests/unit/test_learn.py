@@ -7,10 +7,11 @@ from monai.losses import DiceLoss
 from monai.metrics import compute_dice
 from torch import nn
 
-from fedce.config import ModelConfig, TrainConfig
+from fedce.config import ModelConfig, TrainConfig, parse
 from fedce.errors import ConfigError
-from fedce.learn import Learner, NarrowUpsampling, dice, layout_of, make_loss, speed_up, to_input, to_unit
+from fedce.learn import Learner, NarrowUpsampling, counted, layout_of, make_loss, speed_up, to_input, to_unit
 from fedce.models import build, check_fits, choose_device
+from fedce.scoring import dice
 
 CPU = torch.device("cpu")
 
@@ -146,22 +147,26 @@ def test_dice_is_monais():
     truth[0], predicted[1], truth[2, 1] = False, False, False
     predicted[2, 1] = False
     expected = compute_dice(predicted.float(), truth.float(), include_background=True, ignore_empty=False)
-    torch.testing.assert_close(dice(predicted, truth), expected)
+    np.testing.assert_allclose(dice(*counted(predicted, truth).numpy()), expected.numpy(), rtol=1e-6)
 
 
 def test_empty_masks():  # D15
     empty, full = torch.zeros(1, 1, 4, 4, dtype=torch.bool), torch.ones(1, 1, 4, 4, dtype=torch.bool)
-    assert [float(dice(a, b)) for a, b in ((empty, empty), (full, empty), (empty, full), (full, full))] == [1, 0, 0, 1]
+    assert [
+        float(dice(*counted(a, b).numpy())[0, 0])
+        for a, b in ((empty, empty), (full, empty), (empty, full), (full, full))
+    ] == [1, 0, 0, 1]
 
 
 def test_scores_are_of_the_given_model_and_do_not_change_it():
     ours = learner()
     data = ours.batch(*images(70))
     start = ours.params
-    first = ours.dice(start, data)
-    assert first.shape == (70, 2)
+    first = ours.counts(start, data)
+    assert first.overlap.shape == first.total.shape == (70, 2)
     trained = ours.train(start, data, 1, {})
-    np.testing.assert_array_equal(ours.dice(start, data), first)
+    again = ours.counts(start, data)
+    np.testing.assert_array_equal((again.overlap, again.total), (first.overlap, first.total))
     assert ours.params.digest == start.digest != trained.params.digest
 
 
@@ -255,4 +260,25 @@ def test_devices_and_losses():
         choose_device("warp")
     with pytest.raises(ConfigError, match="unknown loss"):
         make_loss("dicee")
-    assert isinstance(make_loss("monai.losses:TverskyLoss"), nn.Module)
+
+
+def test_a_loss_that_would_take_logits_for_probabilities_is_refused():
+    for name in ("DiceLoss", "DiceCELoss", "TverskyLoss", "GeneralizedDiceLoss", "DiceFocalLoss"):
+        for options in ({}, {"sigmoid": False}):
+            with pytest.raises(ConfigError, match=r"set train\.loss_options = \{sigmoid = true\}$"):
+                make_loss(f"monai.losses:{name}", options)
+    logits, masks = torch.randn(2, 1, 8, 8), torch.rand(2, 1, 8, 8) > 0.5
+    made = make_loss("monai.losses:DiceLoss", {"sigmoid": True, "squared_pred": True})
+    assert torch.equal(made(logits, masks.float()), DiceLoss(sigmoid=True, squared_pred=True)(logits, masks.float()))
+    # It applies the sigmoid by itself, and has no such argument.
+    assert make_loss("monai.losses:FocalLoss")
+
+
+def test_options_that_a_loss_does_not_take_are_one_line():
+    with pytest.raises(ConfigError, match=r"can't be made with train\.loss_options = .*wrong"):
+        make_loss("monai.losses:DiceLoss", {"sigmoid": True, "wrong": 1})
+    with pytest.raises(ConfigError, match=r"can't be made with train\.loss_options"):
+        make_loss("monai.losses:DiceLoss", {"sigmoid": True, "softmax": True})
+    with pytest.raises(ConfigError, match="'dice' takes none, leave them out"):
+        parse({"train": {"loss_options": {"sigmoid": True}}})
+    assert isinstance(make_loss("monai.losses:TverskyLoss", {"sigmoid": True}), nn.Module)

@@ -126,7 +126,7 @@ ERRORS = st.lists(st.floats(FLOOR, 1), min_size=4, max_size=4)
     st.integers(2, 200),
     st.data(),
 )
-def test_one_image_moves_shares_no_further_than_stated(combine, preset, max_share, rounds, n, data):
+def test_one_case_moves_shares_no_further_than_stated(combine, preset, max_share, rounds, n, data):
     """The bound against the arithmetic itself: any site's error moves by up to 1/n in every round."""
     algorithm = FedCE(combine=combine, preset=preset, max_share=max_share)
 
@@ -144,6 +144,20 @@ def test_one_image_moves_shares_no_further_than_stated(combine, preset, max_shar
     before, after = shares([0.0] * len(rounds)), shares(moved)
     r = 1 / (n * FLOOR)
     assert sum(abs(before[i] - after[i]) for i in before) <= 2 * r / (2 + r) + 1e-9
+
+
+def test_the_noise_rests_on_validation_cases(tiny_run: Path, tmp_path: Path):
+    """The smallest site has two validation cases, however many images each may have."""
+    r = 1 / (2 * FLOOR)
+    assert noisy_shares(RunFolder(tiny_run), 1.0).sensitivity == pytest.approx(2 * r / (2 + r))
+    copy = tmp_path / "run"
+    shutil.copytree(tiny_run, copy)
+    ledger = copy / "ledger.jsonl"
+    ledger.write_text(ledger.read_text().replace('"n_validation": 2', '"n_validation": 2000'))
+    assert noisy_shares(RunFolder(copy), 1.0).sensitivity == pytest.approx(2 * r / (2 + r))
+    ledger.write_text(ledger.read_text().replace('"n_validation_cases"', '"n_unknown"'))
+    with pytest.raises(RunError, match="does not tell how many validation cases"):
+        noisy_shares(RunFolder(copy), 1.0)
 
 
 def test_the_view_is_a_value(tiny_run: Path):

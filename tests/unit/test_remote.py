@@ -462,6 +462,18 @@ def signed_anew(hospital: Resident, answer: Parcel, **changes) -> Parcel:
             },
             "Dice 7.0 is not in [0, 1]",
         ),
+        (
+            "evaluate",
+            {
+                "evaluation": {
+                    "validation_dice": 0.5,
+                    "test_dice_by_class": {"disc": 1.0, "cup": 1.0},
+                    "test_dice_without": None,
+                    "test_interval": [0.9, 0.1],
+                }
+            },
+            "sent an interval whose low end is above its high end",
+        ),
         ("evaluate", {"evaluation": None}, "sent no evaluation"),
     ],
 )

@@ -42,8 +42,14 @@ def shares_of(algorithm, rounds):
     return _replay_fedce(algorithm, rounds, SITES, 0)(range(len(rounds)), None)
 
 
-def intervals_of(algorithm, rounds):
-    return contribution_intervals(algorithm, rounds, shares_of(algorithm, rounds), 0)
+def uncertainty(algorithm, rounds, shares=None, n_cases=None):
+    return contribution_intervals(
+        algorithm, rounds, shares_of(algorithm, rounds) if shares is None else shares, 0, n_cases or {}
+    )
+
+
+def intervals_of(algorithm, rounds, shares=None):
+    return uncertainty(algorithm, rounds, shares).intervals
 
 
 @pytest.mark.parametrize("algorithm", [FedCE(), FedCE(combine="sum"), FedCE(preset="nvflare")])
@@ -84,20 +90,20 @@ def test_the_interval_holds_the_share():
 
 
 def test_fixed_weights_have_no_width():
-    found = contribution_intervals(FedAvg(), ledger(20), dict.fromkeys(SITES, 1 / 3), 0)
+    found = intervals_of(FedAvg(), ledger(20), dict.fromkeys(SITES, 1 / 3))
     assert found.low == pytest.approx(found.high)
 
 
 def test_too_few_rounds_or_no_exchange_have_none():
     equal = dict.fromkeys(SITES, 1 / 3)
-    assert contribution_intervals(FedCE(), ledger(MIN_ROUNDS - 1), equal, 0) is None
-    assert contribution_intervals(Standalone(), ledger(50), equal, 0) is None
-    assert contribution_intervals(Uniform(), ledger(MIN_ROUNDS), equal, 0) is not None
+    assert intervals_of(FedCE(), ledger(MIN_ROUNDS - 1), equal) is None
+    assert intervals_of(Standalone(), ledger(50), equal) is None
+    assert intervals_of(Uniform(), ledger(MIN_ROUNDS), equal) is not None
 
 
 def test_shares_that_are_no_mean_over_rounds_have_none():
     """A reputation, for example: the last word counts more than the first."""
-    assert contribution_intervals(AFL(), ledger(30), {"a": 0.8, "b": 0.1, "c": 0.1}, 0) is None
+    assert intervals_of(AFL(), ledger(30), {"a": 0.8, "b": 0.1, "c": 0.1}) is None
 
 
 def test_a_site_that_was_never_measured_has_none():
@@ -105,7 +111,7 @@ def test_a_site_that_was_never_measured_has_none():
     for entry in rounds:
         for facts in entry["sites"].values():
             facts |= {"cos": None, "err": None, "err_replicates": []}
-    assert contribution_intervals(FedCE(estimate="site"), rounds, {}, 0) is None
+    assert intervals_of(FedCE(estimate="site"), rounds, {}) is None
 
 
 def test_an_absent_site_keeps_an_interval():
@@ -127,7 +133,7 @@ def with_shares(rounds):
 
 def test_intervals_over_rounds_are_those_of_the_rounds_so_far():
     rounds = with_shares(ledger(50, noise=0.05))
-    found = intervals_over_rounds(FedCE(), rounds, 0)
+    found = intervals_over_rounds(FedCE(), rounds, 0, {})
     assert min(found) == MIN_ROUNDS - 1
     assert max(found) == 49
     assert len(found) == MOST_POINTS
@@ -142,12 +148,12 @@ def test_intervals_over_rounds_pass_over_rounds_in_which_somebody_is_absent():
     rounds = with_shares(ledger(30, noise=0.05))
     for entry in rounds[10:25]:
         del entry["sites"]["b"]
-    assert not set(intervals_over_rounds(FedCE(), with_shares(rounds), 0)) & set(range(10, 25))
+    assert not set(intervals_over_rounds(FedCE(), with_shares(rounds), 0, {})) & set(range(10, 25))
 
 
 def test_too_few_rounds_have_no_intervals_over_rounds():
-    assert intervals_over_rounds(FedCE(), with_shares(ledger(MIN_ROUNDS - 1)), 0) == {}
-    assert len(intervals_over_rounds(FedCE(), with_shares(ledger(MIN_ROUNDS)), 0)) == 1
+    assert intervals_over_rounds(FedCE(), with_shares(ledger(MIN_ROUNDS - 1)), 0, {}) == {}
+    assert len(intervals_over_rounds(FedCE(), with_shares(ledger(MIN_ROUNDS)), 0, {})) == 1
 
 
 def test_sites_that_are_drawn_seldom_keep_their_share_in_every_draw_of_rounds():
@@ -158,7 +164,13 @@ def test_sites_that_are_drawn_seldom_keep_their_share_in_every_draw_of_rounds():
         {
             "round": n,
             "sites": {
-                site: {"cos": 0.5 + 0.01 * rng.random(), "err": 0.3, "err_replicates": [], "trust": 1.0, "most": None}
+                site: {
+                    "cos": 0.5 + 0.01 * rng.random(),
+                    "err": 0.3,
+                    "err_replicates": [0.3],
+                    "trust": 1.0,
+                    "most": None,
+                }
                 for site in names[5 * (n % 4) : 5 * (n % 4) + 5]
             },
         }
@@ -167,7 +179,7 @@ def test_sites_that_are_drawn_seldom_keep_their_share_in_every_draw_of_rounds():
     algorithm, accounts = FedCE(), {}
     for entry in rounds:
         accounts = algorithm.earn(accounts, {site: Terms.from_record(facts) for site, facts in entry["sites"].items()})
-    found = contribution_intervals(algorithm, rounds, algorithm.shares(accounts), 0)
+    found = intervals_of(algorithm, rounds, algorithm.shares(accounts))
     assert all(0.045 < found.low[site] < found.high[site] < 0.055 for site in names)
 
 
@@ -177,4 +189,68 @@ def test_a_cheat_takes_nobodys_interval_away(tmp_path: Path):
     result = experiment.run(load_sites("fundus6", scale="tiny"), out=tmp_path / "run", rounds=12, settings=settings)
     assert result.contributions["site3"] == 0
     low, high = (result.values["intervals"][side] for side in ("low", "high"))
-    assert all(low[site] <= share <= high[site] for site, share in result.contributions.items())
+    known = {site: share for site, share in result.contributions.items() if low[site] is not None}
+    assert set(known) == {"site4", "site6"}, "the others have fewer than five validation cases"
+    assert all(low[site] <= share <= high[site] for site, share in known.items())
+
+
+def few_cases(rounds, *sites):
+    """As those sites' answers are where they have too few cases to resample."""
+    for entry in rounds:
+        for site in sites:
+            entry["sites"][site]["err_replicates"] = []
+    return rounds
+
+
+def test_a_site_with_few_cases_has_a_reason_in_place_of_an_interval():
+    rounds = few_cases(ledger(40, noise=0.05), "b")
+    found = uncertainty(FedCE(), rounds, n_cases={"a": 9, "b": 3, "c": 5})
+    assert found.intervals.sites == ("a", "c")
+    assert found.reasons == {"b": "b has 3 validation cases; an interval needs at least 5"}
+    said = found.recorded(shares_of(FedCE(), rounds))
+    assert said["no_intervals"] is None
+    assert (said["intervals"]["low"]["b"], said["intervals"]["high"]["b"]) == (None, None)
+    assert all(said["intervals"]["low"][site] < said["intervals"]["high"][site] for site in "ac")
+    assert said["intervals"]["sentences"][-1] == (
+        "b has no interval and can't be told apart from any other site; "
+        "the other intervals take its errors as measured."
+    )
+    assert not any("3 sites" in sentence for sentence in said["intervals"]["sentences"])
+
+
+def test_the_errors_of_a_site_without_an_interval_are_taken_as_measured():
+    """What such a site sends in place of resampled errors can't widen the others' intervals."""
+    quiet, loud = few_cases(ledger(40), "b"), ledger(40)
+    for entry in loud[1:]:
+        entry["sites"]["b"]["err_replicates"] = [0.01, 0.99, 0.01, 0.99]
+    one, other = (uncertainty(FedCE(), rounds, n_cases={"b": 4}).intervals for rounds in (quiet, loud))
+    assert (one.low, one.high) == (other.low, other.high)
+
+
+def test_a_site_that_sends_no_resampled_errors_has_a_reason_too():
+    found = uncertainty(FedCE(), few_cases(ledger(40, noise=0.05), "b"), n_cases={"b": 50})
+    assert found.reasons == {"b": "b sent no errors on resampled validation cases"}
+
+
+def test_novelty_alone_needs_no_cases():
+    found = uncertainty(FedCE(combine="cos"), few_cases(ledger(40), *SITES), n_cases=dict.fromkeys(SITES, 1))
+    assert set(found.intervals.low) == set(SITES)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "rounds", "n_cases", "why"),
+    [
+        (FedCE(), ledger(4), {}, "4 rounds were measured; intervals need at least 10"),
+        (Standalone(), ledger(50), {}, "every site trained alone, so there are no shares to be sure of"),
+        (AFL(), ledger(30), {}, "the shares of this method are no mean over rounds that can be drawn anew"),
+        (
+            FedCE(),
+            few_cases(ledger(30), *SITES),
+            dict.fromkeys(SITES, 1),
+            "no site has errors resampled from at least 5 validation cases",
+        ),
+    ],
+)
+def test_where_no_site_has_an_interval_the_reason_is_told(algorithm, rounds, n_cases, why):
+    said = uncertainty(algorithm, rounds, {"a": 0.8, "b": 0.1, "c": 0.1}, n_cases).recorded({})
+    assert said == {"intervals": None, "no_intervals": why}

@@ -36,6 +36,8 @@ class Origin:
     """Before resizing."""
     spacing: tuple[float, float] | None
     """Millimetres between rows and between columns, before resizing."""
+    values: tuple[int, ...]
+    """The values of its mask other than 0, before they become classes."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,10 @@ def load(key: str) -> Cached | None:
         for part, array in zip(("images", "masks"), arrays, strict=True):
             if (folder / f"{part}.bin").stat().st_size != array.size:
                 return None
-        origins = tuple(Origin(**{**one, "spacing": _pair(one["spacing"])}) for one in about["origins"])
+        origins = tuple(
+            Origin(**{**one, "spacing": _pair(one["spacing"]), "values": tuple(one["values"])})
+            for one in about["origins"]
+        )
     # Not there yet, or cut off by a full disk or a copy: built again.
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -1,6 +1,5 @@
 """Near-duplicates: images of different cases that show one scene, and should not be in two splits."""
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -66,11 +65,17 @@ class Duplicate:
 
 
 def find_duplicates(sites: Sites) -> list[Duplicate]:
-    """Pairs of near-duplicates in one site and across sites, most alike first; images of one case are not compared."""
+    """Pairs of near-duplicates in one site and across sites, most alike first.
+
+    Images of one case are not compared. Of a volume, slices with something marked are: at the ends of the body two
+    patients look alike.
+    """
     pictures = [picture for site in sites for picture in _pictures(site)]
     case_number: dict[tuple[str, str], int] = {}
-    cases = [case_number.setdefault((site.name, case), len(case_number)) for site in sites for case in site.cases]
-    edges = np.concatenate([edge_vectors(site.images) for site in sites])
+    cases = [
+        case_number.setdefault((site.name, site.cases[row]), len(case_number)) for site in sites for row in site.shown
+    ]
+    edges = np.concatenate([edge_vectors(site.images)[site.shown] for site in sites])
     best: dict[tuple[int, int], Duplicate] = {}
     for i, j, similarity in _alike(edges, np.array(cases)):
         key = (cases[i], cases[j])
@@ -125,7 +130,6 @@ def _alike(edges: NDArray[np.float32], cases: NDArray[np.int64]) -> Iterator[tup
 
 def _pictures(site: SiteData) -> Iterator[Picture]:
     part_of_row = {int(row): part for part, rows in site.split.parts.items() for row in rows}
-    for row, file in enumerate(site.files):
-        is_slice = bool(site.origins) and site.origins[row].spacing is not None
-        item = re.sub(r"#\d+$", "", file) if is_slice else file
-        yield Picture(site.name, row, file, f"{site.name}/{item}", part_of_row[row])
+    for row in site.shown.tolist():
+        group_name = f"{site.name}/{site.file_of(row)}"
+        yield Picture(site.name, row, site.files[row], group_name, part_of_row[row])

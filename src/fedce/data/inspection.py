@@ -1,12 +1,13 @@
 """What a federation's data look like, in numbers: counts, sizes, grey values, mask areas, and how sites differ."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedce.data.advice import Advice, advice_for
 from fedce.data.duplicates import Duplicate, find_duplicates, groups_with
 from fedce.data.sites import Pixels, SiteData, Sites, chunks
 
@@ -68,13 +69,15 @@ class SiteFacts:
     n_by_part: Mapping[str, int]
     """Images for training, validation and test."""
     n_test_cases: int
+    n_marked_nothing: int
+    """Volumes without any marked slice."""
     sizes: tuple[Size, Size, Size]
     """The smallest, the middle and the largest original image, by its number of pixels."""
     spacing: tuple[float, float] | None
     """The finest and the coarsest distance of two pixels in millimetres; None where the files don't say."""
     grey: GreyValues
     areas: Mapping[str, Numbers]
-    """Class to the marked fraction of each image."""
+    """Class to the marked fraction of each 2-D image, and of each slice with something marked."""
     examples: tuple[int, ...]
     """Images to look at."""
 
@@ -82,6 +85,11 @@ class SiteFacts:
     def n_empty(self) -> dict[str, int]:
         """Class to the number of images in which nothing is marked."""
         return {name: int((areas == 0).sum()) for name, areas in self.areas.items()}
+
+    @property
+    def n_shown(self) -> int:
+        """2-D images, and slices with something marked."""
+        return len(next(iter(self.areas.values())))
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -100,6 +108,8 @@ class SiteFacts:
                 for name, areas in self.areas.items()
             },
             "empty_masks": self.n_empty,
+            "marked_slices": self.n_shown if self.spacing else None,
+            "volumes_without_marks": self.n_marked_nothing if self.spacing else None,
         }
 
 
@@ -113,6 +123,7 @@ class Inspection:
     duplicates: tuple[Duplicate, ...]
     groups: Sequence[Sequence[str]]
     """data.groups as it is, and the near-duplicates of each site."""
+    advice: tuple[Advice, ...] = ()
 
     @property
     def mean_distances(self) -> Numbers:
@@ -126,6 +137,7 @@ class Inspection:
             "distances": self.distances.tolist(),
             "near_duplicates": [duplicate.as_dict() for duplicate in self.duplicates],
             "groups": self.groups,
+            "advice": [asdict(advice) for advice in self.advice],
         }
 
 
@@ -133,22 +145,24 @@ def inspect_sites(sites: Sites) -> Inspection:
     facts = tuple(site_facts(site, tuple(sites.classes)) for site in sites)
     duplicates = tuple(find_duplicates(sites))
     distances = np.array([[distance(one.grey, other.grey) for other in facts] for one in facts])
-    return Inspection(facts, distances, duplicates, groups_with(sites.config.groups, duplicates))
+    groups = groups_with(sites.config.groups, duplicates)
+    return Inspection(facts, distances, duplicates, groups, tuple(advice_for(sites)))
 
 
 def site_facts(site: SiteData, classes: tuple[str, ...]) -> SiteFacts:
-    areas = np.concatenate([masks.mean(axis=(2, 3)) for masks in chunks(site.masks)])
+    areas = np.concatenate([masks.mean(axis=(2, 3)) for masks in chunks(site.masks)])[site.shown]
     return SiteFacts(
         name=site.name,
         n_images=len(site.images),
         n_cases=len(set(site.cases)),
         n_by_part={part: len(rows) for part, rows in site.split.parts.items()},
-        n_test_cases=len({site.cases[row] for row in site.split.test}),
+        n_test_cases=site.n_cases_by_part["test"],
+        n_marked_nothing=len(set(site.items) - {site.items[row] for row in site.shown}),
         sizes=_sizes(site),
         spacing=_spacing(site),
         grey=grey_values(site.images),
         areas=dict(zip(classes, areas.T, strict=True)),
-        examples=_examples(areas.sum(axis=1)),
+        examples=tuple(int(site.shown[i]) for i in _examples(areas.sum(axis=1))),
     )
 
 

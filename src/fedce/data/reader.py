@@ -34,27 +34,19 @@ class Reading:
     size: int | None
     resize: How
     intensity: Intensity
-    slices: str
     plane: Plane
 
 
-def read_frames(site: str, items: Sequence[Item], how: Reading, problems: Problems) -> Iterator[Frame]:
-    """All frames of a site; what can't be read is a problem, and the next is tried."""
+def read_frames(items: Sequence[Item], how: Reading, problems: Problems) -> Iterator[Frame]:
+    """All frames of a site, with every slice of a volume; what can't be read is a problem, and the next is tried."""
     colour = False
     for item in items:
         with suppress(DataError):  # Told when it is read.
             colour = colour or _is_colour(item)
     for i, item in enumerate(items):
-        n_frames = 0
         with problems.collected():
             for name, image, labels, spacing in _pictures(item, how):
-                n_frames += 1
                 yield _frame(name, i, image, labels, spacing, how, 3 if colour else 1)
-            if not n_frames:
-                raise DataError(
-                    f"site {site!r}: the mask {item.mask} marks nothing, so none of its slices is used; "
-                    "mend it, remove it, or set data.slices to all"
-                )
 
 
 def _is_colour(item: Item) -> bool:
@@ -79,11 +71,9 @@ def _pictures(item: Item, how: Reading) -> Iterator[Picture]:
     volume, mask = read_pair(item.image, item.mask, how.plane)
     values = to_bytes(volume.values, wide(how.intensity), item.image)
     labels = checked_labels(mask.values, how.classes, item.mask)
-    marked = np.any(labels, axis=(1, 2))
     for z in range(len(values)):
-        if marked[z] or how.slices == "all":
-            name = f"{item.name}#{z:03d}" if len(values) > 1 else item.name
-            yield name, values[z][None], labels[z], volume.spacing[1:]
+        name = f"{item.name}#{z:03d}" if len(values) > 1 else item.name
+        yield name, values[z][None], labels[z], volume.spacing[1:]
 
 
 def _frame(
@@ -100,4 +90,9 @@ def _frame(
     if how.size is not None:
         size = (how.size, how.size)
         image, masks = to_size(image, size, how.resize), to_size(masks, size, how.resize, is_mask=True)
-    return Frame(with_channels(image, n_channels), masks, Origin(name, item, height, width, spacing))
+    return Frame(with_channels(image, n_channels), masks, Origin(name, item, height, width, spacing, _values(labels)))
+
+
+def _values(labels: Bytes) -> tuple[int, ...]:
+    """What is marked, by mask value."""
+    return tuple(value for value in np.unique(labels).tolist() if value)

@@ -1,5 +1,6 @@
 """The sites of an experiment with their images, masks and splits."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache, cached_property
@@ -17,7 +18,7 @@ from fedce.data.cache import Origin, cache_folder
 from fedce.data.items import Item, find_items
 from fedce.data.pixels import FOREGROUND, Classes
 from fedce.data.reader import Reading, read_frames
-from fedce.data.splits import Split, joined, leaks, split, stated
+from fedce.data.splits import Split, joined, leaks, split, spread_out, stated
 from fedce.errors import DataError, Problems, nearest
 from fedce.files import writing
 
@@ -42,6 +43,27 @@ class SiteData:
     split: Split = field(repr=False)
     origins: tuple[Origin, ...] = field(default=(), repr=False)
     """Sizes and spacings before resizing; empty for a built-in federation."""
+
+    @cached_property
+    def items(self) -> tuple[int, ...]:
+        """The number of the file that each image is of; the slices of a volume share one."""
+        return tuple(origin.item for origin in self.origins) or tuple(range(len(self.images)))
+
+    def file_of(self, row: int) -> str:
+        """An image's file by name; a slice is of its volume's."""
+        is_slice = bool(self.origins) and self.origins[row].spacing is not None
+        return re.sub(r"#\d+$", "", self.files[row]) if is_slice else self.files[row]
+
+    @cached_property
+    def shown(self) -> NDArray[np.int64]:
+        """Rows of 2-D images and of slices with something marked; in other slices there is little to look at."""
+        if not self.origins:
+            return np.arange(len(self.images))
+        return np.flatnonzero([origin.spacing is None or bool(origin.values) for origin in self.origins])
+
+    @cached_property
+    def n_cases_by_part(self) -> dict[str, int]:
+        return {name: len({self.cases[row] for row in rows}) for name, rows in self.split.parts.items()}
 
     @cached_property
     def fingerprint(self) -> str:
@@ -124,7 +146,9 @@ def cut(site: SiteData, n_shards: int) -> list[SiteData]:
                 f"site {site.name!r} has {len(cases)} {name} cases, too few for data.shards = {n_shards}; lower it"
             )
         shard_by_case |= {case: i % n_shards for i, case in enumerate(cases)}
-    return [_shard(site, i, np.flatnonzero([shard_by_case[case] == i for case in site.cases])) for i in range(n_shards)]
+    return [
+        _shard(site, i, np.flatnonzero([shard_by_case.get(case) == i for case in site.cases])) for i in range(n_shards)
+    ]
 
 
 def _shard(site: SiteData, i: int, rows: NDArray[np.int64]) -> SiteData:
@@ -182,15 +206,36 @@ def _member(
         return None
     for case, first, second in leaks(cases, shares.parts):
         problems.add(f"site {name!r}: case {case!r} is in {first} and in {second}; a case must not be in two")
+    if any(item.is_volume for item in items):
+        shares = _trained_slices(name, items, cached, shares, config, problems)
     files = tuple(origin.name for origin in cached.origins)
     return SiteData(name, cached.images, cached.masks, files, cases, shares, cached.origins)
+
+
+def _trained_slices(
+    name: str, items: Sequence[Item], cached: site_cache.Cached, shares: Split, config: DataConfig, problems: Problems
+) -> Split:
+    """Of the training volumes, the slices that data.slices and data.empty_slices choose; other parts stay whole."""
+    train = shares.train
+    is_marked = np.array([bool(cached.origins[row].values) for row in train])
+    if not is_marked.any():
+        problems.add(
+            f"site {name!r}: nothing is marked in any of its training masks, so there is nothing to learn; "
+            "check the masks, or set data.seed or data.split so that a marked case is trained on"
+        )
+    if config.slices == "all":
+        return shares
+    is_of_volume = np.array([items[cached.origins[row].item].is_volume for row in train])
+    kept = np.flatnonzero(is_marked | ~is_of_volume)
+    spread = spread_out(np.flatnonzero(~is_marked & is_of_volume), config.empty_slices)
+    return replace(shares, train=train[np.union1d(kept, spread)])
 
 
 def _read(
     name: str, items: Sequence[Item], classes: Classes, config: DataConfig, notify: Notify, problems: Problems
 ) -> site_cache.Cached | None:
     """From the cache, or decoded into it."""
-    how = Reading(classes, config.size, config.resize, config.intensity, config.slices, config.plane)
+    how = Reading(classes, config.size, config.resize, config.intensity, config.plane)
     contents: list[str] = []
     with problems.collected():
         for item in items:
@@ -202,7 +247,7 @@ def _read(
     if (cached := site_cache.load(key)) is not None:
         return cached
     notify(f"reading site {name}: {len(items)} {'volumes' if items[0].is_volume else 'images'}")
-    return site_cache.build(key, read_frames(name, items, how, problems), problems)
+    return site_cache.build(key, read_frames(items, how, problems), problems)
 
 
 def _case_of(items: Sequence[Item], site: str, file: str) -> str:

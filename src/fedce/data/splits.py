@@ -53,6 +53,12 @@ def _by_part(parts: NDArray[np.int64]) -> Split:
     return Split(*(np.flatnonzero(parts == i) for i in range(3)))
 
 
+def spread_out(rows: NDArray[np.int64], part: float) -> NDArray[np.int64]:
+    """A part of the rows, at even distances: the same rows for the same part, whatever any seed is."""
+    n = round(part * len(rows))
+    return rows[((np.arange(n) + 0.5) * len(rows) / max(n, 1)).astype(np.int64)]
+
+
 def joined(cases: Sequence[str], groups: Sequence[Sequence[str]]) -> list[str]:
     """Cases, those of a group under one name; groups that share a case are one group."""
     name_of: dict[str, str] = {case: case for case in cases}

@@ -14,6 +14,7 @@ from fedce.report.pages import page
 from fedce.report.standalone import dice_alone
 from fedce.report.standalone import sentence as standalone_sentence
 from fedce.report.truth import truths
+from fedce.scoring import too_few
 
 FAIRNESS_ROWS = (
     ("mean", "Mean Dice", "average over the sites' test images"),
@@ -104,6 +105,8 @@ def summary(
         )
     if results["intervals"]:
         sentences += results["intervals"]["sentences"]
+    elif results.get("no_intervals") and results["algorithm"] != "standalone":
+        sentences.append(f"The contributions have no intervals: {results['no_intervals']}.")
     if results["algorithm"] != "standalone":
         sentences += _order(results["order_settled_from"], results["rounds"])
     sentences += [truth["sentence"] for truth in measured]
@@ -135,7 +138,17 @@ def _interval(results: dict[str, Any], site: str) -> str:
     found = results["intervals"]
     if not found or site not in found["low"]:
         return ""
+    if found["low"][site] is None:
+        return f"no interval: {found['reasons'][site]}"
     return f"{100 * found['low'][site]:.1f} to {100 * found['high'][site]:.1f} %"
+
+
+def _dice_interval(results: dict[str, Any], site: str) -> str:
+    """The interval over the site's test cases, or why there is none; nothing for a run of an earlier version."""
+    if found := results.get("dice_interval", {}).get(site):
+        return "{:.3f} to {:.3f}".format(*found)
+    n = results.get("test_cases", {}).get(site, 0)
+    return f"no interval: {too_few(site, n, 'test')}" if n and site in results["dice"] else ""
 
 
 def _site_rows(results: dict[str, Any], alone: Mapping[str, float]) -> list[dict[str, Any]]:
@@ -147,6 +160,7 @@ def _site_rows(results: dict[str, Any], alone: Mapping[str, float]) -> list[dict
             "images": results["images"][site],
             "train": results["train_images"][site],
             "dice": results["dice"].get(site),
+            "dice_interval": _dice_interval(results, site),
             "by_class": results["dice_by_class"].get(site, dict.fromkeys(classes)),
             "alone": alone.get(site),
             "without": results["dice_without"].get(site),

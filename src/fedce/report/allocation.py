@@ -40,11 +40,16 @@ def _row(site: str, payouts: Mapping[str, Payout], chosen: Payout) -> dict[str, 
         "site": site,
         "share": chosen.shares[site],
         "amount": f"{amount:,}",
-        "low": f"{chosen.low[site]:,}" if chosen.low else "",
-        "high": f"{chosen.high[site]:,}" if chosen.high else "",
+        "low": _end(chosen.low, site),
+        "high": _end(chosen.high, site),
         "by_rule": {name: f"{payout.amounts[site]:,}" for name, payout in payouts.items()},
         "change": {name: f"{payout.amounts[site] - amount:+,}" for name, payout in payouts.items()},
     }
+
+
+def _end(amounts: Mapping[str, Decimal | None] | None, site: str) -> str:
+    amount = amounts[site] if amounts else None
+    return "no interval" if amount is None else f"{amount:,}"
 
 
 def summary(payouts: Mapping[str, Payout], rule: str) -> list[str]:
@@ -53,8 +58,11 @@ def summary(payouts: Mapping[str, Payout], rule: str) -> list[str]:
     first = max(chosen, key=lambda site: chosen[site])
     sentences = [f"{first} gets most: {chosen[first]:,}."]
     if (low := payouts[rule].low) and (high := payouts[rule].high):
-        widest = max(chosen, key=lambda site: high[site] - low[site])
-        sentences.append(f"The widest interval is {widest}'s: {low[widest]:,} to {high[widest]:,}.")
+        ends = {site: (a, b) for site in chosen if (a := low[site]) is not None and (b := high[site]) is not None}
+        widest = max(ends, key=lambda site: ends[site][1] - ends[site][0])
+        sentences.append("The widest interval is {}'s: {:,} to {:,}.".format(widest, *ends[widest]))
+        if without := [site for site in chosen if site not in ends]:
+            sentences.append(f"Without an interval: {', '.join(without)}.")
     against = "samples" if rule != "samples" else "contribution"
     changes = {site: payouts[against].amounts[site] - amount for site, amount in chosen.items()}
     gains, loses = max(changes, key=lambda site: changes[site]), min(changes, key=lambda site: changes[site])

@@ -8,7 +8,7 @@ from fedce.config import BUILT_IN, Config
 from fedce.files import read_about
 from fedce.record import RunFolder
 
-FEW_IMAGES = 10
+FEW_CASES = 10
 """A Dice on fewer is rough."""
 RESIZED = {"stretch": "stretched", "pad": "scaled and padded", "crop": "scaled and cropped"}
 
@@ -69,9 +69,12 @@ def _evaluation(results: Mapping[str, Any], data: Mapping[str, Any]) -> str:
     dice = results["dice"]
     by_site = ", ".join(f"{site} {value:.3f}" for site, value in dice.items())
     n_test = sum(data[site]["n_test"] for site in dice)
+    # Ledgers of earlier versions count images alone.
+    n_cases = sum(data[site].get("n_test_cases", 0) for site in dice)
+    cases = f" of {n_cases} cases" if n_cases not in (0, n_test) else ""
     worst = min(dice, key=dice.__getitem__)
     return (
-        f"Dice on {n_test} test images that took no part in training, from the same sites: {by_site}; "
+        f"Dice on {n_test} test images{cases} that took no part in training, from the same sites: {by_site}; "
         f"mean {results['fairness']['mean']:.3f}, worst {dice[worst]:.3f} at {worst}."
     )
 
@@ -82,9 +85,10 @@ def _limits(config: Config, results: Mapping[str, Any], data: Mapping[str, Any])
     (site, name), lowest = min(by_class.items(), key=lambda item: item[1])
     if len(by_class) > len(results["dice_by_class"]):
         sentences.append(f"A mean hides classes: {name} at {site} has a Dice of {lowest:.3f}.")
-    few = [f"{site} ({data[site]['n_test']})" for site in results["dice"] if data[site]["n_test"] < FEW_IMAGES]
+    n_cases = {site: data[site].get("n_test_cases") or data[site]["n_test"] for site in results["dice"]}
+    few = [f"{site} ({n})" for site, n in n_cases.items() if n < FEW_CASES]
     if few:
-        sentences.append(f"Sites with fewer than {FEW_IMAGES} test images have a rough Dice: {', '.join(few)}.")
+        sentences.append(f"Sites with fewer than {FEW_CASES} test cases have a rough Dice: {', '.join(few)}.")
     if results["data"] in BUILT_IN:
         sentences.append("Nothing here says how it does on images of patients.")
     return sentences

@@ -1,4 +1,4 @@
-"""Each site's first test image with the truth and what a model finds: for a run's report and for studies."""
+"""An image of each site's first test case with the truth and what a model finds: for reports and studies."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from fedce.data import SiteData
 from fedce.data.overlays import compared
 from fedce.files import write_bytes
+from fedce.scoring import dice
 
 A_ROW, DPI = 4, 150
 """So that a row is about as wide as a page."""
@@ -24,10 +25,16 @@ class Example:
 
 
 def example(site: SiteData, predict: Callable[[NDArray[np.uint8]], NDArray[np.bool_]]) -> Example:
-    """The first test image: so nobody chooses. `predict` gives masks of images (n, channels, height, width)."""
-    case = int(site.split.test[0])
-    found, truth = predict(site.images[case : case + 1])[0], site.masks[case] > 0
-    return Example(site.files[case], compared(site.images[case], truth, found), _dice(found, truth))
+    """Of the first test case the image, or slice, with most marked: so nobody chooses.
+
+    `predict` gives masks of images (n, channels, height, width).
+    """
+    first = site.cases[site.split.test[0]]
+    rows = [int(row) for row in site.split.test if site.cases[row] == first]
+    shown = max(rows, key=lambda row: int(site.masks[row].sum()))
+    found, truth = predict(site.images[shown : shown + 1])[0], site.masks[shown] > 0
+    of_all = dice(np.array((found & truth).sum()), np.array(found.sum() + truth.sum()))
+    return Example(site.files[shown], compared(site.images[shown], truth, found), float(of_all))
 
 
 def write_examples(path: Path, examples: Mapping[str, Example]) -> None:
@@ -37,8 +44,3 @@ def write_examples(path: Path, examples: Mapping[str, Example]) -> None:
     cells = [(one.picture, f"{plots.short(site)}\nDice {one.dice:.2f}") for site, one in examples.items()]
     rows = [("", cells[start : start + A_ROW]) for start in range(0, len(cells), A_ROW)]
     write_bytes(path, plots.image_grid(rows, DPI))
-
-
-def _dice(found: NDArray[np.bool_], truth: NDArray[np.bool_]) -> float:
-    total = found.sum() + truth.sum()
-    return float(2 * (found & truth).sum() / total) if total else 1.0

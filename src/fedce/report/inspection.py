@@ -62,16 +62,26 @@ def summary(found: Inspection) -> list[str]:
     sentences = [f"{len(found.sites)} sites with {n_images} images of {n_cases} cases.", _most_different(found)]
     sentences.append(_near_duplicates(found))
     empty = [
-        f"{n} of {site.n_images} at {site.name}" + (f" ({name})" if len(site.areas) > 1 else "")
+        f"{n} of {site.n_shown} at {site.name}" + (f" ({name})" if len(site.areas) > 1 else "")
         for site in found.sites
         for name, n in site.n_empty.items()
         if n
     ]
-    sentences.append(f"Masks that mark nothing: {', '.join(empty)}." if empty else "Every mask marks something.")
+    volumes = [site for site in found.sites if site.spacing]
+    if volumes:
+        slices = ", ".join(f"{site.n_shown} of {site.n_images} at {site.name}" for site in volumes)
+        sentences.append(f"Slices with something marked: {slices}. Volumes are scored with all their slices.")
+    if negative := [f"{site.n_marked_nothing} at {site.name}" for site in volumes if site.n_marked_nothing]:
+        sentences.append(f"Volumes in which nothing is marked: {', '.join(negative)}.")
+    elif not empty:
+        sentences.append("Every mask marks something.")
+    if empty:
+        what = "marked slices and images without one of the classes" if volumes else "masks that mark nothing"
+        sentences.append(f"{what.capitalize()}: {', '.join(empty)}.")
     few = [f"{site.name} ({site.n_test_cases})" for site in found.sites if site.n_test_cases < FEW_CASES]
     if few:
         sentences.append(f"Tested on fewer than {FEW_CASES} cases, so with a rough Dice: {', '.join(few)}.")
-    return sentences
+    return sentences + [f"{said.found}; if so, add {said.option}" for said in found.advice]
 
 
 def _most_different(found: Inspection) -> str:

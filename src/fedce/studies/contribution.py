@@ -9,6 +9,7 @@ from fedce import value as valuing
 from fedce.config import Config
 from fedce.studies import paper
 from fedce.studies.base import Cell, Context, Outcome, Table, best, title_of
+from fedce.valuation import shapley
 from fedce.valuation.agreement import agreement, bootstrap_agreement
 
 TITLE = "Contributions against the truth (the paper's Table 3)"
@@ -48,7 +49,7 @@ def _agreement(context: Context, rows: list[comparing.Row], truth: valuing.Truth
     return Table(
         "agreement",
         "Contributions (mean over seeds) against leave-one-out shares. The interval is of a bootstrap over sites and "
-        "seeds.",
+        "seeds, those of the truth included.",
         header,
         [
             [
@@ -72,9 +73,14 @@ def _interval(context: Context, algorithm: str, truth: valuing.Truth) -> str:
         [context.result(context.training(algorithm, seed)).contributions[site] for site in context.names]
         for seed in context.seeds
     ]
-    shares = [truth.shares[site] for site in context.names]
-    found = bootstrap_agreement(estimates, shares, np.random.default_rng(0)).pearson
+    found = bootstrap_agreement(estimates, _truth_by_seed(context, truth), np.random.default_rng(0)).pearson
     return "-" if found is None else f"{100 * found.low:.0f} to {100 * found.high:.0f}"
+
+
+def _truth_by_seed(context: Context, truth: valuing.Truth) -> list[list[float]]:
+    """Leave-one-out differs from seed to seed too, so its seeds are drawn with the estimates'."""
+    by_seed = [shapley.shares(truth.by_seed[seed]).by_player for seed in context.seeds]
+    return [[shares[site] for site in context.names] for shares in by_seed]
 
 
 def _percent(value: float | None) -> float | None:

@@ -35,7 +35,7 @@ def evaluate(context: Context) -> Outcome:
             rows.append([site.name, found.file, name, found.dice])
     picture = Picture(
         "examples",
-        "The first test image of each site (not chosen), by method: truth green, prediction amber, and the Dice of "
+        "The first test case of each site (not chosen), by method: truth green, prediction amber, and the Dice of "
         "that one image.",
         plots.image_grid(list(cells.items())),
         ending="png",

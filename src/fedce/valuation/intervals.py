@@ -5,8 +5,8 @@ the first, has a place of its own, but neighbours resemble each other and are dr
 speak of this one training run; what another seed, or other training data, would have given is not in them.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations
 from math import ceil, isqrt
 
@@ -39,6 +39,18 @@ class Intervals:
     level: float
     block: int
     n_rounds_per_draw: int
+
+    def of(self, sites: Collection[str]) -> "Intervals":
+        """For some of the sites alone."""
+        kept = tuple(site for site in self.sites if site in sites)
+        return replace(
+            self,
+            sites=kept,
+            low={site: self.low[site] for site in kept},
+            high={site: self.high[site] for site in kept},
+            draws=self.draws[:, [self.sites.index(site) for site in kept]],
+            indistinguishable=tuple(pair for pair in self.indistinguishable if set(pair) <= set(kept)),
+        )
 
     def ahead(self, a: str, b: str) -> float:
         """In which fraction of the draws a's share exceeds b's; where they are level, half a draw each."""
@@ -136,22 +148,44 @@ def _ahead(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64
     return fractions
 
 
-def sentences(found: Intervals, shares: Mapping[str, float]) -> list[str]:
-    """Which sites can't be told apart, in plain words: largest groups first, and at most five sentences."""
+def sentences(found: Intervals, shares: Mapping[str, float], without: Sequence[str] = ()) -> list[str]:
+    """Which sites can't be told apart, in plain words: largest groups first, and at most five sentences.
+
+    Then a sentence about the sites `without` an interval, which are not in `found`.
+    """
     if missing := set(found.sites) - shares.keys():
         raise FedceError(f"no share is given for {sorted(missing)}")
+    return _told_apart(found, shares, "sites with an interval" if without else "sites") + _untold(without)
+
+
+def _untold(without: Sequence[str]) -> list[str]:
+    if not without:
+        return []
+    many = len(without) > 1
+    names = _listed(without) if len(without) <= MOST_NAMED else f"{len(without)} sites"
+    return [
+        f"{names} {'have' if many else 'has'} no interval and can't be told apart from any other site; the other "
+        f"intervals take {'their' if many else 'its'} errors as measured."
+    ]
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def _told_apart(found: Intervals, shares: Mapping[str, float], who: str) -> list[str]:
     order = sorted(found.sites, key=lambda site: -shares[site])
     if len(order) < 2:
         return []
     if len(order) > MOST_NAMED:
         n_pairs, n_all = len(found.indistinguishable), len(order) * (len(order) - 1) // 2
-        return [f"Of {n_all:,} pairs of sites {n_pairs:,} can't be told apart: chance decides their order."]
+        return [f"Of {n_all:,} pairs of {who} {n_pairs:,} can't be told apart: chance decides their order."]
     changes = {frozenset((a, b)): _order_change(found, a, b) for a, b in combinations(order, 2)}
     groups = _groups(order, found.indistinguishable)
     if not groups:
         most = _percent(max(changes.values()))
         return [
-            f"All {len(order)} sites can be told apart: no two of them change order in more than {most} of the draws."
+            f"All {len(order)} {who} can be told apart: no two of them change order in more than {most} of the draws."
         ]
     groups.sort(key=lambda group: (-len(group), -min(changes[frozenset(p)] for p in combinations(group, 2))))
     n_said = len(groups) if len(groups) <= MAX_SENTENCES else MAX_SENTENCES - 1
@@ -190,7 +224,7 @@ def _groups(order: Sequence[str], pairs: Iterable[tuple[str, str]]) -> list[tupl
 def _sentence(found: Intervals, group: Sequence[str], changes: Mapping[frozenset[str], float]) -> str:
     # By name order of the columns, as in every table.
     named = sorted(group, key=found.sites.index)
-    names = f"{', '.join(named[:-1])} and {named[-1]}"
+    names = _listed(named)
     columns = found.draws[:, [found.sites.index(site) for site in named]]
     if float(np.ptp(columns, axis=1).max()) <= LEVEL:
         return f"{names} can't be told apart: their shares are the same in every draw."
