@@ -298,7 +298,7 @@ def value(target: Path, method: str, store: Path, out: Path | None, workers: int
     with JobsDisplay(quiet=as_json) as display:
         display.notice("starting (importing torch and MONAI)")
         from fedce import value as valuing
-        from fedce.files import write_json
+        from fedce.files import write_sealed
         from fedce.jobs import Store
         from fedce.record import RunFolder
         from fedce.report import write_report
@@ -310,7 +310,7 @@ def value(target: Path, method: str, store: Path, out: Path | None, workers: int
         display.estimate(kept, valuing.trainings(config, method, sites), workers, ask=not (yes or as_json))
         found = valuing.value(config, method, kept, workers, display.progress)
         place = out or (target if target.is_dir() else target.parent) / f"value-{method}.json"
-        write_json(place, found.as_dict())
+        write_sealed(place, found.as_dict())
         display.show(value_table(found))
         display.notice(f"written to {place}")
         run = RunFolder(target)
@@ -518,6 +518,7 @@ def study(
     with JobsDisplay(quiet=as_json) as display:
         display.notice("starting (importing torch and MONAI)")
         from fedce import studies
+        from fedce.files import read_sealed
         from fedce.jobs import Store
         from fedce.studies import writing
 
@@ -533,7 +534,7 @@ def study(
         display.show(*study_tables(outcomes, display.stdout.width))
         display.notice(f"written to {page}")
     if as_json:
-        click.echo((folder / "study.json").read_text("utf-8"))
+        click.echo(json.dumps(read_sealed(folder / "study.json"), indent=2, ensure_ascii=False))
 
 
 @main.command()

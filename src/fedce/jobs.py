@@ -11,6 +11,7 @@ import signal
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
@@ -25,7 +26,7 @@ from fedce.config import Config, DataConfig
 from fedce.data import Sites, load_sites
 from fedce.engines.local import can_fork, default_workers
 from fedce.engines.shared import die_with_parent
-from fedce.errors import EngineError, FedceError
+from fedce.errors import EngineError, FedceError, RunError
 from fedce.experiment import FirstRound, Observer, Result
 from fedce.files import write_bytes
 from fedce.models import choose_device
@@ -77,7 +78,14 @@ class Store:
 
     def finished(self, config: Config) -> Result | None:
         path = self.path(config)
-        return Result(path, RunFolder(path).results) if _is_finished(path) else None
+        return _result(path) if _is_finished(path) else None
+
+    def rounds(self, config: Config) -> list[dict[str, Any]]:
+        """The ledger's rounds of a training that is done."""
+        path = self.path(config)
+        with _naming(path):
+            RunFolder(path).check_chain()
+            return RunFolder(path).rounds()
 
     def missing(self, configs: Sequence[Config]) -> list[Config]:
         """What is not yet in the store, each thing once."""
@@ -108,10 +116,25 @@ class Store:
             progress(Progress(finished, len(n_rounds), sum(done.values()), sum(n_rounds.values())))
 
         tell()
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for path, round_no in _train_all(self, wanted, workers or default_workers(len(wanted) or 1)):
             done[path] = round_no
             tell()
-        return [Result(path, RunFolder(path).results) for path in paths]
+        return [_result(path) for path in paths]
+
+
+def _result(path: Path) -> Result:
+    with _naming(path):
+        return Result(path, RunFolder(path).results)
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """What to do about a training of the store that is not as it was written."""
+    try:
+        yield
+    except RunError as error:
+        raise RunError(f"{error}; delete {path} and call the same command again: it trains that again") from None
 
 
 def _is_finished(path: Path) -> bool:
@@ -210,10 +233,13 @@ def _train(pipe: Connection, config: Config, path: Path, sites: Sites | None, fi
     single = config.model_copy(update={"engine": config.engine.model_copy(update={"workers": 1})})
     observer = Observer(round=lambda done: pipe.send(done.round_no + 1))
     try:
-        if RunFolder(path).config_file.exists():
-            experiment.resume(path, workers=1, sites=sites, observer=observer, report=False)
-        else:
-            experiment.execute(single, path, sites=sites, first_round=first_round, observer=observer, report=False)
+        if RunFolder(path).lines():
+            with _naming(path):
+                experiment.resume(path, workers=1, sites=sites, observer=observer, report=False)
+        else:  # What was killed before its first line is begun again.
+            experiment.execute(
+                single, path, sites=sites, first_round=first_round, replace=True, observer=observer, report=False
+            )
         pipe.send(config.n_rounds)
     except FedceError as error:
         pipe.send(error)

@@ -14,6 +14,7 @@ import pytest
 from rich.console import Console
 
 from fedce.display import study_tables
+from fedce.files import read_sealed, write_sealed
 from fedce.studies import NAMES, Outcome, Table, robustness, wanted
 from fedce.studies.convergence import smoothed
 from fedce.studies.free_rider import rounds_shown
@@ -75,9 +76,9 @@ def test_the_page_is_written_again_from_its_folder_alone(everything: Path, tmp_p
     written = fedce("report", copy)
     assert written.exit_code == 0, written.output
     assert (copy / "report.html").read_bytes() == page
-    study = json.loads((copy / "study.json").read_text())
+    study = read_sealed(copy / "study.json")
     study["outcomes"][0]["findings"] = ["Nothing <b>new</b>."]
-    (copy / "study.json").write_text(json.dumps(study))
+    write_sealed(copy / "study.json", study)
     assert fedce("report", copy).exit_code == 0
     assert b"Nothing &lt;b&gt;new&lt;/b&gt;." in (copy / "report.html").read_bytes()
 

@@ -724,7 +724,7 @@ def test_a_killed_build_leaves_nothing_broken(cached: Path, tmp_path: Path):
     if child == 0:
         from fedce.data import cache
 
-        cache.write_json = lambda *args: os._exit(9)  # Killed with the pixels written and no about.json.
+        cache.write_sealed = lambda *args: os._exit(9)  # Killed with the pixels written and no about.json.
         load_sites(cached)
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9

@@ -19,9 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedce.errors import DataError, Problems
-from fedce.files import private_folder, write_json
+from fedce.files import digest_of, private_folder, read_sealed, write_sealed
 
 Bytes = NDArray[np.uint8]
+PARTS = ("images", "masks")
 
 
 @dataclass(frozen=True)
@@ -93,18 +94,15 @@ def key_of(contents: Sequence[str], options: Any) -> str:
 
 
 def load(key: str) -> Cached | None:
-    folder = _folder_of(key)
+    """What is cached under this key; None where there is nothing, or something that is not as it was written."""
+    folder = folder_of(key)
     try:
-        about = json.loads((folder / "about.json").read_text("utf-8"))
-        arrays = [
-            np.memmap(folder / f"{part}.bin", np.uint8, mode="r", shape=tuple(about[part]))
-            for part in ("images", "masks")
-        ]
-        for part, array in zip(("images", "masks"), arrays, strict=True):
-            if (folder / f"{part}.bin").stat().st_size != array.size:
-                return None
+        about = read_sealed(folder / "about.json")
+        # Once, by whoever loads: workers inherit what was mapped.
+        if any(digest_of(folder / f"{part}.bin") != about["sha256"][part] for part in PARTS):
+            return None
+        arrays = [np.memmap(folder / f"{part}.bin", np.uint8, mode="r", shape=tuple(about[part])) for part in PARTS]
         origins = tuple(Origin(**{**one, "spacing": _pair(one["spacing"])}) for one in about["origins"])
-    # Not there yet, or cut off by a full disk or a copy: built again.
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return Cached(arrays[0], arrays[1], origins)
@@ -116,7 +114,7 @@ def _pair(values: list[float] | None) -> tuple[float, float] | None:
 
 def build(key: str, frames: Iterator[Frame], problems: Problems) -> Cached | None:
     """Fill the cache with these frames; None, and nothing kept, if reading them added a problem."""
-    target = _folder_of(key)
+    target = folder_of(key)
     aside = target.with_name(f".{key}.{os.getpid()}")
     n_before = len(problems.lines)
     try:
@@ -124,7 +122,9 @@ def build(key: str, frames: Iterator[Frame], problems: Problems) -> Cached | Non
         shapes, origins = _write_frames(aside, frames, problems)
         if len(problems.lines) > n_before or not origins:
             return None
-        write_json(aside / "about.json", {**shapes, "origins": [asdict(origin) for origin in origins]})
+        digests = {part: digest_of(aside / f"{part}.bin") for part in PARTS}
+        origins_as_json = [asdict(origin) for origin in origins]
+        write_sealed(aside / "about.json", {**shapes, "sha256": digests, "origins": origins_as_json})
         if target.exists():  # Broken, else `load` had found it; or another process was quicker.
             if (whole := load(key)) is not None:
                 return whole
@@ -182,5 +182,5 @@ def _sweep(folder: Path) -> None:
                 shutil.rmtree(left, ignore_errors=True)
 
 
-def _folder_of(key: str) -> Path:
+def folder_of(key: str) -> Path:
     return cache_folder() / "sites" / key

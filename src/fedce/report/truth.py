@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedce.errors import RunError
-from fedce.files import read_json
+from fedce.files import read_sealed
 from fedce.record import RunFolder
 
 METHODS = {
@@ -21,7 +21,7 @@ def truths(run: RunFolder) -> list[dict[str, Any]]:
 
 
 def _truth(run: RunFolder, name: str) -> dict[str, Any]:
-    found = read_json(run.path / name)
+    found = read_sealed(run.path / name)
     if not isinstance(found, dict) or not found.keys() >= KEYS or found["method"] not in METHODS:
         raise RunError(f"{run.path / name} is not what 'fedce value' writes; delete it, or value the run again")
     title, meaning = METHODS[found["method"]]
