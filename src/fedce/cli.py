@@ -3,13 +3,16 @@
 import json
 import os
 import shlex
+import signal
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from functools import wraps
 from importlib import import_module
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, ParamSpec
 
 import click
@@ -37,7 +40,8 @@ def one_line_errors(command: Callable[P, None]) -> Callable[P, None]:
     @wraps(command)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
-            command(*args, **kwargs)
+            with _terminable():
+                command(*args, **kwargs)
         except ManyProblems as error:
             _fail(str(error))
         except FedceError as error:
@@ -47,11 +51,37 @@ def one_line_errors(command: Callable[P, None]) -> Callable[P, None]:
             sys.exit(141)
         except OSError as error:
             _fail(f"{error.filename or 'a file'}: {error.strerror or error}")
-        except KeyboardInterrupt:
-            click.echo("\nfedce: stopped; the same command goes on where it was", err=True)
-            sys.exit(130)
+        except KeyboardInterrupt as stop:
+            _stopped(stop, "the same command goes on where it was")
 
     return wrapped
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, which schedulers send, and the only one to reach a job in the background: a stop, as by Ctrl-C."""
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Have SIGTERM end a command in order: whatever it started ends too, and it says how to go on."""
+
+    def stop(number: int, frame: FrameType | None) -> NoReturn:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # A second one must not cut off the first.
+        raise Terminated
+
+    if threading.current_thread() is not threading.main_thread():  # Only there can signals be handled.
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _stopped(stop: KeyboardInterrupt, how: str) -> NoReturn:
+    click.echo(f"\nfedce: stopped; {how}", err=True)
+    sys.exit(143 if isinstance(stop, Terminated) else 130)
 
 
 def numbers_of(seeds: str) -> list[int]:
@@ -179,15 +209,10 @@ def _conduct(
                 write_bytes(log, error.trace.encode())
                 hint = f" (details in {log}){hint}"
             raise EngineError(f"{error}{hint}") from None
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as stop:
             display.stop()
-            how = (
-                f"continue with 'fedce run --resume {out}'"
-                if RunFolder(out).config_file.exists()
-                else "nothing was begun"
-            )
-            click.echo(f"\nfedce: stopped; {how}", err=True)
-            sys.exit(130)
+            begun = RunFolder(out).config_file.exists()
+            _stopped(stop, f"continue with 'fedce run --resume {out}'" if begun else "nothing was begun")
         display.finish(result.values)
     if as_json:
         click.echo(json.dumps({"run": str(out), **result.values}, indent=2))

@@ -7,7 +7,6 @@ the data, and the code that computes. Whoever asks for the same thing again gets
 import json
 import multiprocessing
 import multiprocessing.connection
-import signal
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +24,7 @@ from fedce import __version__, experiment
 from fedce.config import Config, DataConfig
 from fedce.data import Sites, load_sites
 from fedce.engines.local import can_fork, default_workers
-from fedce.engines.shared import die_with_parent
+from fedce.engines.shared import serve_parent
 from fedce.errors import EngineError, FedceError, RunError
 from fedce.experiment import FirstRound, Observer, Result
 from fedce.files import write_bytes
@@ -226,8 +225,7 @@ def _kin(config: Config) -> str:
 
 def _train(pipe: Connection, config: Config, path: Path, sites: Sites | None, first_round: FirstRound | None) -> None:
     """One training in a process of its own, from its beginning or from where it was left."""
-    die_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle.
+    serve_parent()
     # Before anything else of torch: a forked process must not enter the thread pool that it believes to have inherited.
     torch.set_num_threads(1)
     single = config.model_copy(update={"engine": config.engine.model_copy(update={"workers": 1})})
