@@ -51,7 +51,10 @@ def _payout(rule: str, results: Mapping[str, Any], total: Decimal, floor: float,
     low = high = None
     if found and rule in ("contribution", "mix"):
         low, high = (
-            {site: _cents(total * Decimal(_end(rule, found[side][site], len(shares), floor, cap))) for site in shares}
+            {
+                site: _cents(total * Decimal(_end(rule, found[side].get(site, 0.0), len(shares), floor, cap)))
+                for site in shares
+            }
             for side in ("low", "high")
         )
     return Payout(rule, shares, in_cents(shares, total), low, high)

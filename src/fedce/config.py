@@ -277,7 +277,9 @@ def load(path: Path | None = None, changes: Mapping[str, Any] | None = None) -> 
             tree = tomllib.loads(path.read_text("utf-8"))
         except OSError as error:
             raise ConfigError(f"can't read the experiment file {path}: {error.strerror}") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        except RecursionError:
+            raise ConfigError(f"{path} is not an experiment file: it is nested too deeply") from None
+        except ValueError as error:  # Not TOML, not UTF-8, or a number of thousands of digits.
             raise ConfigError(f"{path} is not a TOML file: {error}") from None
     for key, value in (changes or {}).items():
         *tables, name = key.split(".")

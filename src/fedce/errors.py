@@ -9,6 +9,10 @@ if TYPE_CHECKING:
     from pydantic import ValidationError
 
 
+MOST_SHOWN = 120
+"""Characters of somebody's input that an error repeats."""
+
+
 class FedceError(ValueError):
     """Base of all errors that a user can mend; the command line prints it as one line and exits with 2."""
 
@@ -90,4 +94,16 @@ def first_problem(error: "ValidationError") -> str:
     problem = error.errors(include_url=False)[0]
     where = ".".join(str(part) for part in problem["loc"])
     message = problem["msg"].removeprefix("Value error, ")
-    return f"{where}: {message[0].lower()}{message[1:]} (got {problem['input']!r})"
+    message = f"{message[0].lower()}{message[1:]}"
+    # What is wrong with a table as a whole is said in the message; the table would fill a page.
+    got = "" if isinstance(problem["input"], dict) else f" (got {short(problem['input'])})"
+    return f"{where}: {message}{got}" if where else f"{message}{got}"
+
+
+def short(value: object) -> str:
+    """A value as it would be written in Python, cut to what fits in a line."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # A number of thousands of digits, or nested beyond measure.
+        return f"a {type(value).__name__} that is too long to be shown"
+    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."

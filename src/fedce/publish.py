@@ -33,7 +33,9 @@ def member_view(run: RunFolder, site: str) -> dict[str, Any]:
         "rounds": results["rounds"],
         "rounds_taken_part": len(mine),
         "share": shares[site],
-        "interval": None if intervals is None else [intervals["low"][site], intervals["high"][site]],
+        "interval": [intervals["low"][site], intervals["high"][site]]
+        if site in (intervals or {"low": ()})["low"]
+        else None,
         "dice": results["dice"].get(site),
         "dice_without": results["dice_without"].get(site),
         "train_images": results["train_images"].get(site),

@@ -154,6 +154,8 @@ class RunFolder:
             raise RunError(
                 f"{self.results_file} is not what the ledger ends with; see 'fedce ledger verify {self.path}'"
             )
+        if unknown := results["contributions"].keys() - self.site_facts().keys():
+            raise RunError(f"{self.results_file} has the site {min(unknown)!r}, of which the ledger says nothing")
         return results
 
     def write_results(self, results: Mapping[str, Any]) -> None:

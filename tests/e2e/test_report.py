@@ -358,7 +358,8 @@ def test_a_file_that_is_no_valuation_is_refused(valued: Path, tmp_path: Path, fe
     (copy / "value-mine.json").write_text("[1]")
     refused = fedce("report", copy)
     assert refused.exit_code == 2
-    assert "value-mine.json is not what 'fedce value' writes" in refused.stderr
+    assert "value-mine.json has the wrong form" in refused.stderr
+    assert "delete it, or value the run again" in refused.stderr
     assert len(refused.stderr.splitlines()) == 1
 
 

@@ -8,21 +8,18 @@ from typing import Any
 
 from fedce.errors import RunError
 from fedce.files import read_sealed, write_bytes
+from fedce.forms import Study, check
 from fedce.report.pages import page
 from fedce.words import cell_text
 
 PAPER, PAGE_INK, FILE_INK = b'style="background:#fff" ', b"currentColor", b"#1c2126"
-NEW_KEYS = {"shown", "pictures"}
 
 
 def write_study_report(folder: Path) -> Path:
     """Write report.html; its links to CSV files work while it lies beside them."""
     about = read_sealed(folder / "study.json")
-    outcomes = about["outcomes"] if isinstance(about, dict) and "outcomes" in about else [{}]
-    if not all(outcome.keys() >= NEW_KEYS for outcome in outcomes):
-        raise RunError(
-            f"{folder / 'study.json'} does not hold the whole page; conduct the study again, by this version"
-        )
+    check(Study, about, str(folder / "study.json"), "conduct the study again, by this version")
+    outcomes = about["outcomes"]
     heading = f"{outcomes[0]['title'] if len(outcomes) == 1 else 'Studies'} on {about['data']}"
     shown = [_shown(folder, outcome) for outcome in outcomes]
     path = folder / "report.html"
