@@ -19,6 +19,7 @@ import click
 
 from fedce import __version__
 from fedce.errors import ConfigError, EngineError, FedceError, ManyProblems
+from fedce.words import printable
 
 if TYPE_CHECKING:
     from fedce.config import Config
@@ -92,7 +93,7 @@ def numbers_of(seeds: str) -> list[int]:
 
 
 def _fail(message: str) -> NoReturn:
-    click.echo(f"fedce: {message}", err=True)
+    click.echo(f"fedce: {printable(message, kept=chr(10))}", err=True)
     sys.exit(2)
 
 
@@ -486,7 +487,7 @@ def publish(run_folder: Path, site: str | None, epsilon: float | None, out: Path
         click.echo(json.dumps({**asdict(found), "scale": found.scale, "epsilon_so_far": spent}, indent=2))
         return
     for name, share in found.shares.items():
-        click.echo(f"{name}: {100 * share:.1f} %")
+        click.echo(f"{printable(name)}: {100 * share:.1f} %")
     click.echo(
         f"noise of {100 * found.scale:.1f} points on each, epsilon {epsilon:g} for one validation image; "
         f"all publications of this run together: {spent:g}"
@@ -636,11 +637,11 @@ def _tell(what: str, verdict: Any, as_json: bool) -> None:
         click.echo(json.dumps({"sound": verdict.sound, **asdict(verdict)}, indent=2))
     else:
         for fact in verdict.facts:
-            click.echo(f"checked: {fact}")
+            click.echo(f"checked: {printable(fact)}")
         for reason in verdict.unchecked:
-            click.echo(f"not checked: {reason}")
+            click.echo(f"not checked: {printable(reason)}")
         for problem in verdict.problems:
-            click.echo(f"WRONG: {problem}")
+            click.echo(f"WRONG: {printable(problem)}")
         click.echo(f"{what} is sound" if verdict.sound else f"{what} is not sound: {len(verdict.problems)} found")
     if not verdict.sound:
         sys.exit(1)
@@ -673,7 +674,7 @@ def show(run_folder: Path) -> None:
 
     for number, entry in enumerate(RunFolder.open(run_folder).ledger(), 1):
         when = datetime.fromtimestamp(entry["time"], UTC).strftime("%Y-%m-%d %H:%M:%S")
-        click.echo(f"{number:4} {when} {entry['kind']:6} {summary_of(entry)}")
+        click.echo(f"{number:4} {when} {printable(entry['kind']):6} {summary_of(entry)}")
 
 
 @main.group()

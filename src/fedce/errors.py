@@ -24,6 +24,11 @@ class ConfigError(FedceError):
 class DataError(FedceError):
     """Images or masks that can't be used."""
 
+    def __init__(self, message: str, what: str = "") -> None:
+        """`what`: how several of the same kind are told in one line, such as "files can't be read"."""
+        super().__init__(message)
+        self.what = what
+
 
 class ReplyError(FedceError):
     """A site's reply that can't be used."""
@@ -54,31 +59,45 @@ class ManyProblems(DataError):
 
 
 class Problems:
-    """What is wrong with some data, collected, so that a user mends all of it at once."""
+    """What is wrong with some data, collected by cause, so that a user mends all of it at once."""
 
     SHOWN = 40
 
     def __init__(self) -> None:
-        self.lines: list[str] = []
+        self._by_cause: dict[tuple[str, str], list[str]] = {}
 
-    def add(self, line: str) -> None:
-        self.lines.append(line)
+    def add(self, line: str, where: str = "", what: str = "") -> None:
+        """One more; all of one place with the same thing wrong (`what`) become one line with their number."""
+        # Without a cause, each is its own.
+        self._by_cause.setdefault((where, what or f"{line} {len(self)}"), []).append(line)
 
     @contextmanager
-    def collected(self) -> Iterator[None]:
-        """A DataError in this block becomes one more line."""
+    def collected(self, where: str = "") -> Iterator[None]:
+        """A DataError in this block becomes one more."""
         try:
             yield
         except DataError as error:
-            self.add(str(error))
+            self.add(str(error), where, error.what)
+
+    def __len__(self) -> int:
+        return sum(len(lines) for lines in self._by_cause.values())
+
+    @property
+    def lines(self) -> list[str]:
+        """One for each cause."""
+        return [
+            lines[0] if len(lines) == 1 else f"{where}{': ' * bool(where)}{len(lines)} {what}; for example, {lines[0]}"
+            for (where, what), lines in self._by_cause.items()
+        ]
 
     def raise_any(self, where: str) -> None:
-        if len(self.lines) == 1:
-            raise DataError(self.lines[0])
-        if self.lines:
-            hidden = len(self.lines) - self.SHOWN
+        lines = self.lines
+        if len(lines) == 1:
+            raise DataError(lines[0])
+        if lines:
+            hidden = len(lines) - self.SHOWN
             more = [f"and {hidden} more"] if hidden > 0 else []
-            raise ManyProblems(f"{len(self.lines)} problems in {where}:", [*self.lines[: self.SHOWN], *more])
+            raise ManyProblems(f"{len(lines)} problems in {where}:", [*lines[: self.SHOWN], *more])
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

@@ -45,7 +45,7 @@ def test_grey_sites_among_colour_ones_become_colour(folder: Path):
 
 def test_images_are_brought_to_one_size(folder: Path):
     write_site(folder, "large", size=(64, 48))
-    with pytest.raises(DataError, match="to bring all images to one size"):
+    with pytest.raises(DataError, match=r"bring all images to one size by --set data\.size=32"):
         load_sites(str(folder))
     assert {site.images.shape[2:] for site in load_sites(str(folder), size=32)} == {(32, 32)}
 

@@ -76,7 +76,7 @@ def content_of(path: Path) -> str:
         beside = [path.with_suffix(end) for end in (".raw", ".zraw")] if path.suffix.lower() == ".mhd" else []
         return " ".join([digest, *(content_of(file) for file in beside if file.exists())])
     except OSError as error:
-        raise DataError(f"can't read {path}: {error.strerror}") from None
+        raise DataError(f"can't read {path}: {error.strerror}", "files can't be read") from None
 
 
 @cache
@@ -112,15 +112,15 @@ def _pair(values: list[float] | None) -> tuple[float, float] | None:
     return None if values is None else (values[0], values[1])
 
 
-def build(key: str, frames: Iterator[Frame], problems: Problems) -> Cached | None:
+def build(site: str, key: str, frames: Iterator[Frame], problems: Problems) -> Cached | None:
     """Fill the cache with these frames; None, and nothing kept, if reading them added a problem."""
     target = folder_of(key)
     aside = target.with_name(f".{key}.{os.getpid()}")
-    n_before = len(problems.lines)
+    n_before = len(problems)
     try:
         private_folder(aside)  # The images are patients'.
-        shapes, origins = _write_frames(aside, frames, problems)
-        if len(problems.lines) > n_before or not origins:
+        shapes, origins = _write_frames(site, aside, frames, problems)
+        if len(problems) > n_before or not origins:
             return None
         digests = {part: digest_of(aside / f"{part}.bin") for part in PARTS}
         origins_as_json = [asdict(origin) for origin in origins]
@@ -145,8 +145,13 @@ def build(key: str, frames: Iterator[Frame], problems: Problems) -> Cached | Non
     return load(key)
 
 
+def one_size(height: int, width: int) -> str:
+    """What to do about images of several sizes: the largest side that a U-Net can take and that these have."""
+    return f"bring all images to one size by --set data.size={max(32, min(height, width, 4096) // 16 * 16)}"
+
+
 def _write_frames(
-    folder: Path, frames: Iterator[Frame], problems: Problems
+    site: str, folder: Path, frames: Iterator[Frame], problems: Problems
 ) -> tuple[dict[str, tuple[int, ...]], list[Origin]]:
     origins: list[Origin] = []
     first: Frame | None = None
@@ -157,7 +162,9 @@ def _write_frames(
                 one, other = frame.origin, first.origin
                 problems.add(
                     f"{one.name!r} is {one.width}x{one.height}, {other.name!r} of the same site is "
-                    f"{other.width}x{other.height}; set data.size to bring all images to one size"
+                    f"{other.width}x{other.height}; {one_size(other.height, other.width)}",
+                    f"site {site!r}",
+                    "images have another size than the first",
                 )
                 continue
             images.write(np.ascontiguousarray(frame.image).data)

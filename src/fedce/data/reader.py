@@ -25,6 +25,8 @@ from fedce.data.resizing import How, to_size
 from fedce.data.volumes import Plane, read_pair
 from fedce.errors import DataError, Problems
 
+OTHER_SIZE = "masks have another size than their images"
+
 
 @dataclass(frozen=True)
 class Reading:
@@ -46,14 +48,15 @@ def read_frames(site: str, items: Sequence[Item], how: Reading, problems: Proble
             colour = colour or _is_colour(item)
     for i, item in enumerate(items):
         n_frames = 0
-        with problems.collected():
+        with problems.collected(f"site {site!r}"):
             for name, image, labels, spacing in _pictures(item, how):
                 n_frames += 1
                 yield _frame(name, i, image, labels, spacing, how, 3 if colour else 1)
             if not n_frames:
                 raise DataError(
                     f"site {site!r}: the mask {item.mask} marks nothing, so none of its slices is used; "
-                    "mend it, remove it, or set data.slices to all"
+                    "mend it, remove it, or set data.slices to all",
+                    "masks mark nothing",
                 )
 
 
@@ -73,7 +76,9 @@ def _pictures(item: Item, how: Reading) -> Iterator[Picture]:
         image, labels = image_bytes(item.image, how.intensity), label_values(item.mask, how.classes)
         if image.shape[1:] != labels.shape:
             (h, w), (mask_h, mask_w) = image.shape[1:], labels.shape
-            raise DataError(f"mask {item.mask} is {mask_w}x{mask_h}, its image {w}x{h}; they must be the same")
+            raise DataError(
+                f"mask {item.mask} is {mask_w}x{mask_h}, its image {w}x{h}; they must be the same", OTHER_SIZE
+            )
         yield item.name, image, labels, None
         return
     volume, mask = read_pair(item.image, item.mask, how.plane)

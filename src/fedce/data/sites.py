@@ -191,8 +191,8 @@ def _read(
     """From the cache, or decoded into it."""
     how = Reading(classes, config.size, config.resize, config.intensity, config.slices, config.plane)
     contents: list[str] = []
-    with problems.collected():
-        for item in items:
+    for item in items:
+        with problems.collected(f"site {name!r}"):
             contents += [item.name, site_cache.content_of(item.image), site_cache.content_of(item.mask)]
     if len(contents) < 3 * len(items):
         return None
@@ -201,7 +201,7 @@ def _read(
     if (cached := _known(key, name, notify)) is not None:
         return cached
     notify(f"reading site {name}: {len(items)} {'volumes' if items[0].is_volume else 'images'}")
-    return site_cache.build(key, read_frames(name, items, how, problems), problems)
+    return site_cache.build(name, key, read_frames(name, items, how, problems), problems)
 
 
 def _case_of(items: Sequence[Item], site: str, file: str) -> str:
@@ -226,7 +226,7 @@ def _alike(members: Sequence[SiteData]) -> Iterator[SiteData]:
             (h, w), (h0, w0) = member.images.shape[2:], first.images.shape[2:]
             raise DataError(
                 f"site {member.name!r} has images of {w}x{h} pixels, site {first.name!r} of {w0}x{h0}; "
-                "set data.size to bring all images to one size"
+                f"{site_cache.one_size(min(h, h0), min(w, w0))}"
             )
         yield with_n_channels(member, n_channels)
 
@@ -258,7 +258,7 @@ def _drawn(config: DataConfig, site: str, n: int, size: int, files: Sequence[str
     notify(f"drawing {n} images of {config.source} {site} at {size}x{size}")
     images, masks = synthetic.generate(config.source, site, n, size, config.seed)
     frames = (Frame(images[i], masks[i], Origin(files[i], i, size, size, None)) for i in range(n))
-    built = site_cache.build(key, frames, Problems())
+    built = site_cache.build(site, key, frames, Problems())
     assert built is not None
     return built
 

@@ -99,8 +99,8 @@ def prepare(task: Task, source: Path, out: Path, notify: Notify) -> Summary:
     problems = Problems()
     sites = tuple(_make_site(item, found[item.site], source, ledger, notify, problems) for item in SOURCES[task])
     write_bytes(out / "experiment.toml", tomli_w.dumps(_experiment(task, out)).encode())
-    if problems.lines:
-        notify(f"{len(problems.lines)} cases could not be used; all others are in {out}")
+    if len(problems):
+        notify(f"{len(problems)} cases could not be used; all others are in {out}")
     problems.raise_any(str(source))
     return Summary(out, sites)
 
