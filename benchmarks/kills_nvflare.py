@@ -18,7 +18,7 @@ from time import monotonic, sleep
 
 from fedce.config import load
 from fedce.engines.nvflare.launch import write_job
-from fedce.files import read_about
+from fedce.files import read_tensors
 from fedce.ledger import verify
 from fedce.record import RunFolder
 from nvflare_consortium import Consortium, wait_for
@@ -89,7 +89,7 @@ def check(run: RunFolder, n_rounds: int) -> None:
     for entry in rounds:
         total = sum(facts["weight"] for facts in entry["sites"].values())
         assert abs(total - 1) < 1e-9, f"round {entry['round'] + 1}: weights sum to {total}"
-    accounts = read_about(run.state_file)["accounts"]
+    accounts = read_tensors(run.state_file)[1]["accounts"]
     print("site    rounds  credited  share")
     for site in SITES:
         taken_part = sum(site in entry["sites"] for entry in rounds)

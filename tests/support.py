@@ -4,14 +4,16 @@ import json
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from hashlib import sha256
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
 
 from fedce.algorithms.base import Memory, Moments, Pull, State, Trained
+from fedce.files import read_sealed, write_sealed
+from fedce.identity import coordinator
 from fedce.messages import Evaluation, Reply, Task
 from fedce.params import Entry, Layout, Params
 from fedce.record import RunFolder
@@ -102,15 +104,20 @@ class FakeFederation:
 
 
 def rename_site(run: Path, old: str, new: str) -> None:
-    """In a finished run's record, with the chain made anew."""
-    results = run / "results.json"
-    results.write_text(results.read_text().replace(json.dumps(old), json.dumps(new)))
-    lines, previous = [], "0" * 64
-    for line in (run / "ledger.jsonl").read_text().splitlines():
-        entry = json.loads(line.replace(json.dumps(old), json.dumps(new)))
-        lines.append(json.dumps({**entry, "previous": previous}))
-        previous = sha256(lines[-1].encode()).hexdigest()
-    (run / "ledger.jsonl").write_text("".join(line + "\n" for line in lines))
+    """In a finished run's record, with seals, chain and signatures made anew."""
+    results = json.dumps(read_sealed(run / "results.json")).replace(json.dumps(old), json.dumps(new))
+    write_sealed(run / "results.json", json.loads(results))
+    ledger = json.dumps(RunFolder(run).ledger()).replace(json.dumps(old), json.dumps(new))
+    rewrite_ledger(run, json.loads(ledger))
+
+
+def rewrite_ledger(run: Path, entries: Sequence[Mapping[str, Any]]) -> None:
+    """Other lines, chained and signed by the coordinator of this machine."""
+    folder = RunFolder(run)
+    folder.ledger_file.unlink()
+    folder.sign = coordinator().sign
+    for entry in entries:
+        folder.append({key: value for key, value in entry.items() if key not in ("previous", "signature")})
 
 
 def write_site(root: Path, site: str, n: int = 8, size=(32, 32), mode="RGB", value=255) -> Path:

@@ -3,19 +3,23 @@
 import json
 import os
 import shlex
+import signal
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from functools import wraps
 from importlib import import_module
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, ParamSpec
 
 import click
 
 from fedce import __version__
 from fedce.errors import ConfigError, EngineError, FedceError, ManyProblems
+from fedce.words import printable
 
 if TYPE_CHECKING:
     from fedce.config import Config
@@ -37,7 +41,8 @@ def one_line_errors(command: Callable[P, None]) -> Callable[P, None]:
     @wraps(command)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
-            command(*args, **kwargs)
+            with _terminable():
+                command(*args, **kwargs)
         except ManyProblems as error:
             _fail(str(error))
         except FedceError as error:
@@ -47,11 +52,37 @@ def one_line_errors(command: Callable[P, None]) -> Callable[P, None]:
             sys.exit(141)
         except OSError as error:
             _fail(f"{error.filename or 'a file'}: {error.strerror or error}")
-        except KeyboardInterrupt:
-            click.echo("\nfedce: stopped; the same command goes on where it was", err=True)
-            sys.exit(130)
+        except KeyboardInterrupt as stop:
+            _stopped(stop, "the same command goes on where it was")
 
     return wrapped
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, which schedulers send, and the only one to reach a job in the background: a stop, as by Ctrl-C."""
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Have SIGTERM end a command in order: whatever it started ends too, and it says how to go on."""
+
+    def stop(number: int, frame: FrameType | None) -> NoReturn:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # A second one must not cut off the first.
+        raise Terminated
+
+    if threading.current_thread() is not threading.main_thread():  # Only there can signals be handled.
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _stopped(stop: KeyboardInterrupt, how: str) -> NoReturn:
+    click.echo(f"\nfedce: stopped; {how}", err=True)
+    sys.exit(143 if isinstance(stop, Terminated) else 130)
 
 
 def numbers_of(seeds: str) -> list[int]:
@@ -62,7 +93,7 @@ def numbers_of(seeds: str) -> list[int]:
 
 
 def _fail(message: str) -> NoReturn:
-    click.echo(f"fedce: {message}", err=True)
+    click.echo(f"fedce: {printable(message, kept=chr(10))}", err=True)
     sys.exit(2)
 
 
@@ -179,15 +210,10 @@ def _conduct(
                 write_bytes(log, error.trace.encode())
                 hint = f" (details in {log}){hint}"
             raise EngineError(f"{error}{hint}") from None
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as stop:
             display.stop()
-            how = (
-                f"continue with 'fedce run --resume {out}'"
-                if RunFolder(out).config_file.exists()
-                else "nothing was begun"
-            )
-            click.echo(f"\nfedce: stopped; {how}", err=True)
-            sys.exit(130)
+            begun = RunFolder(out).config_file.exists()
+            _stopped(stop, f"continue with 'fedce run --resume {out}'" if begun else "nothing was begun")
         display.finish(result.values)
     if as_json:
         click.echo(json.dumps({"run": str(out), **result.values}, indent=2))
@@ -298,7 +324,7 @@ def value(target: Path, method: str, store: Path, out: Path | None, workers: int
     with JobsDisplay(quiet=as_json) as display:
         display.notice("starting (importing torch and MONAI)")
         from fedce import value as valuing
-        from fedce.files import write_json
+        from fedce.files import write_sealed
         from fedce.jobs import Store
         from fedce.record import RunFolder
         from fedce.report import write_report
@@ -310,7 +336,7 @@ def value(target: Path, method: str, store: Path, out: Path | None, workers: int
         display.estimate(kept, valuing.trainings(config, method, sites), workers, ask=not (yes or as_json))
         found = valuing.value(config, method, kept, workers, display.progress)
         place = out or (target if target.is_dir() else target.parent) / f"value-{method}.json"
-        write_json(place, found.as_dict())
+        write_sealed(place, found.as_dict())
         display.show(value_table(found))
         display.notice(f"written to {place}")
         run = RunFolder(target)
@@ -461,7 +487,7 @@ def publish(run_folder: Path, site: str | None, epsilon: float | None, out: Path
         click.echo(json.dumps({**asdict(found), "scale": found.scale, "epsilon_so_far": spent}, indent=2))
         return
     for name, share in found.shares.items():
-        click.echo(f"{name}: {100 * share:.1f} %")
+        click.echo(f"{printable(name)}: {100 * share:.1f} %")
     click.echo(
         f"noise of {100 * found.scale:.1f} points on each, epsilon {epsilon:g} for one validation case; "
         f"all publications of this run together: {spent:g}"
@@ -518,6 +544,7 @@ def study(
     with JobsDisplay(quiet=as_json) as display:
         display.notice("starting (importing torch and MONAI)")
         from fedce import studies
+        from fedce.files import read_sealed
         from fedce.jobs import Store
         from fedce.studies import writing
 
@@ -533,7 +560,7 @@ def study(
         display.show(*study_tables(outcomes, display.stdout.width))
         display.notice(f"written to {page}")
     if as_json:
-        click.echo((folder / "study.json").read_text("utf-8"))
+        click.echo(json.dumps(read_sealed(folder / "study.json"), indent=2, ensure_ascii=False))
 
 
 @main.command()
@@ -610,11 +637,11 @@ def _tell(what: str, verdict: Any, as_json: bool) -> None:
         click.echo(json.dumps({"sound": verdict.sound, **asdict(verdict)}, indent=2))
     else:
         for fact in verdict.facts:
-            click.echo(f"checked: {fact}")
+            click.echo(f"checked: {printable(fact)}")
         for reason in verdict.unchecked:
-            click.echo(f"not checked: {reason}")
+            click.echo(f"not checked: {printable(reason)}")
         for problem in verdict.problems:
-            click.echo(f"WRONG: {problem}")
+            click.echo(f"WRONG: {printable(problem)}")
         click.echo(f"{what} is sound" if verdict.sound else f"{what} is not sound: {len(verdict.problems)} found")
     if not verdict.sound:
         sys.exit(1)
@@ -647,7 +674,7 @@ def show(run_folder: Path) -> None:
 
     for number, entry in enumerate(RunFolder.open(run_folder).ledger(), 1):
         when = datetime.fromtimestamp(entry["time"], UTC).strftime("%Y-%m-%d %H:%M:%S")
-        click.echo(f"{number:4} {when} {entry['kind']:6} {summary_of(entry)}")
+        click.echo(f"{number:4} {when} {printable(entry['kind']):6} {summary_of(entry)}")
 
 
 @main.group()

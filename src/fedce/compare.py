@@ -189,6 +189,7 @@ def _tex(text: str) -> str:
 
 def write(folder: Path, rows: Sequence[Row], about: Mapping[str, Any]) -> None:
     """compare.md, .csv, .tex and .json."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for ending, text in (("md", to_markdown(rows)), ("csv", to_csv(rows)), ("tex", to_latex(rows))):
         write_bytes(folder / f"compare.{ending}", text.encode())
     content = {**about, "rows": [vars(row) for row in rows]}

@@ -25,7 +25,23 @@ Attack = Literal[
     "inflate", "pretend", "invent", "spread", "shift", "collude", "sybil", "copy",
 ]  # fmt: skip
 Guard = Literal["standard", "off"]
-TRUSTED_CODE = ("monai.networks.nets:", "monai.losses:")
+SAFE_NETWORKS = frozenset(
+    f"monai.networks.nets:{name}"
+    for name in (
+        *("AttentionUnet", "BasicUNet", "BasicUNetPlusPlus", "DynUNet", "HighResNet", "MedNeXt"),
+        *("SegResNet", "SwinUNETR", "UNet", "UNETR", "VNet"),
+    )
+)
+SAFE_LOSSES = frozenset(
+    f"monai.losses:{name}"
+    for name in (
+        *("DiceCELoss", "DiceFocalLoss", "DiceLoss", "FocalLoss", "GeneralizedDiceFocalLoss", "GeneralizedDiceLoss"),
+        *("HausdorffDTLoss", "LogHausdorffDTLoss", "TverskyLoss"),
+    )
+)
+"""Of MONAI, those whose constructors fetch nothing, read no file and import nothing by name: looked at one by one."""
+FETCHING = re.compile(r"(^|_)(pretrained|urls?|weights?|files?|download|path$)")
+"""Names of options by which a network could be made to fetch or read something."""
 SITE_NAME = r"^\w[\w .\-]{0,99}$"
 """Of a site on another machine: it becomes the name of a folder there and here."""
 LONGEST_NAME = 120
@@ -293,7 +309,9 @@ def _tree_of(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
         raise ConfigError(f"can't read the experiment file {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except RecursionError:
+        raise ConfigError(f"{path} is not an experiment file: it is nested too deeply") from None
+    except ValueError as error:  # Not TOML, not UTF-8, or a number of thousands of digits.
         raise ConfigError(f"{path} is not a TOML file: {error}") from None
 
 
@@ -360,9 +378,19 @@ def dumps(config: Config) -> str:
 
 
 def code_in(config: Config) -> dict[str, str]:
-    """Keys whose values name Python code, which is run by whoever uses them; a network or loss of MONAI is none."""
+    """Keys whose values name Python code, which is run by whoever uses them; safe networks and losses are left out."""
     named = {"algorithm.name": config.algorithm.name, "model.name": config.model.name, "train.loss": config.train.loss}
-    return {key: path for key, path in named.items() if ":" in path and not path.startswith(TRUSTED_CODE)}
+    safe = {*SAFE_LOSSES, *(() if _may_fetch(config.model.options) else SAFE_NETWORKS)}
+    return {key: path for key, path in named.items() if ":" in path and path not in safe}
+
+
+def _may_fetch(value: Any) -> bool:
+    """Whether a network's options name an address, a file or weights, at any depth."""
+    if isinstance(value, Mapping):
+        return any(FETCHING.search(str(key).lower()) or _may_fetch(inner) for key, inner in value.items())
+    if isinstance(value, list | tuple):
+        return any(_may_fetch(inner) for inner in value)
+    return isinstance(value, str) and ("/" in value or "\\" in value)
 
 
 def load_object(path: str, key: str) -> Any:

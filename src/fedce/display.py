@@ -16,7 +16,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
-from fedce.words import cell_text, duration
+from fedce.words import cell_text, duration, printable
 
 if TYPE_CHECKING:
     from fedce.allocation import Payout
@@ -39,6 +39,11 @@ MOST_ROWS = 30
 """Of the table at a run's end."""
 
 
+def safe_text(text: str, style: str = "") -> Text:
+    """Text with names and reasons that sites may have written: nothing in it can do anything to the terminal."""
+    return Text(printable(text, kept="\n"), style)
+
+
 class _Terminal:
     """Progress and notices on stderr, so that stdout stays clean for results."""
 
@@ -47,7 +52,7 @@ class _Terminal:
         self.stdout = Console(quiet=quiet, highlight=False)
 
     def notice(self, message: str) -> None:
-        self.console.print(Text(f"... {message}", "dim"), soft_wrap=True)
+        self.console.print(Text(f"... {printable(message)}", "dim"), soft_wrap=True)
 
 
 class Display(_Terminal):
@@ -84,7 +89,7 @@ class Display(_Terminal):
     def start(self, config: "Config", members: "Mapping[str, Member]", first_round: int) -> None:
         counts = ", ".join(f"{name} {member.n_images}" for name, member in members.items())
         self.console.print(
-            Text(
+            safe_text(
                 f"{config.algorithm.name} on {config.data.source}: {len(members)} sites ({counts} images), "
                 f"{config.n_rounds} rounds, seed {config.seed}"
             ),
@@ -113,15 +118,15 @@ class Display(_Terminal):
         self.stop()
         self.stdout.print(results_table(results, self.stdout.width))
         for line in flag_lines(results):
-            self.stdout.print(Text(line))
+            self.stdout.print(safe_text(line))
         fairness = results["fairness"]
         self.stdout.print(
             f"mean Dice {fairness['mean']:.3f}, standard deviation over sites {fairness['std']:.3f}, "
             f"worst site {fairness['worst']:.3f}; {duration(results['seconds'])} of training"
         )
         for sentence in interval_lines(results):
-            self.stdout.print(Text(sentence))
-        self.stdout.print(Text(f"report: {self.out / 'report.html'}"), soft_wrap=True)
+            self.stdout.print(safe_text(sentence))
+        self.stdout.print(safe_text(f"report: {self.out / 'report.html'}"), soft_wrap=True)
 
 
 class JobsDisplay(_Terminal):
@@ -184,7 +189,7 @@ class JobsDisplay(_Terminal):
         if self.bar.live.is_started:
             self.bar.stop()
         for result in results:
-            self.stdout.print(Text(result) if isinstance(result, str) else result)
+            self.stdout.print(safe_text(result) if isinstance(result, str) else result)
 
 
 class FindingsDisplay(_Terminal):
@@ -193,10 +198,12 @@ class FindingsDisplay(_Terminal):
     STYLES: ClassVar = {"ok": "green", "warning": "yellow", "problem": "bold red"}
 
     def show(self, finding: "Finding") -> None:
-        line = Text.assemble((f"{finding.verdict:8}", self.STYLES[finding.verdict]), f"{finding.what}: {finding.found}")
+        line = Text.assemble(
+            (f"{finding.verdict:8}", self.STYLES[finding.verdict]), printable(f"{finding.what}: {finding.found}")
+        )
         self.stdout.print(line, soft_wrap=True)
         if finding.advice:
-            self.stdout.print(Text(f"        -> {finding.advice}"), soft_wrap=True)
+            self.stdout.print(safe_text(f"        -> {finding.advice}"), soft_wrap=True)
 
     def finish(self, ready: bool) -> None:
         self.stdout.print("ready to run" if ready else "not ready: mend the problems above", soft_wrap=True)
@@ -211,7 +218,7 @@ def value_table(found: "Valuation") -> Table:
         table.add_column(name, justify="left" if name == "site" else "right")
     for site, worth in found.values.items():
         share = f"{100 * found.shares[site]:.1f} %" + (" (clipped)" if site in found.clipped else "")
-        table.add_row(Text(site), f"{worth:+.4f}", share, f"{100 * found.estimate[site]:.1f} %")
+        table.add_row(safe_text(site), f"{worth:+.4f}", share, f"{100 * found.estimate[site]:.1f} %")
     return table
 
 
@@ -228,9 +235,9 @@ def inspection_table(found: "Inspection") -> Table:
     names = [name for name in rows[0] if name not in silent]
     for name in names:
         # Numbers stay whole in a narrow terminal; the name of a class gives way.
-        table.add_column(Text(name), justify="right", no_wrap=not name.endswith(", %"), overflow="fold")
+        table.add_column(safe_text(name), justify="right", no_wrap=not name.endswith(", %"), overflow="fold")
     for site, row in zip(found.sites, rows, strict=True):
-        table.add_row(Text(site.name), *(row[name] for name in names))
+        table.add_row(safe_text(site.name), *(row[name] for name in names))
     return table
 
 
@@ -269,7 +276,7 @@ def truth_table(truth: "Truth") -> Table:
     table.add_column("share", justify="right")
     for site, worth in truth.values.items():
         cells = [f"{100 * values[site]:+.2f}" for values in truth.by_seed.values()]
-        table.add_row(Text(site), *cells, f"{100 * worth:+.2f}", f"{100 * truth.shares[site]:.1f} %")
+        table.add_row(safe_text(site), *cells, f"{100 * worth:+.2f}", f"{100 * truth.shares[site]:.1f} %")
     return table
 
 
@@ -296,7 +303,7 @@ def tables_that_fit(found: Wide, width: int, title: str) -> list[Table]:
     columns = _columns(found)
     tables: list[Table] = []
     for piece in columns_that_fit(found, width):
-        table = Table(title=None if tables else Text(title), title_justify="left")
+        table = Table(title=None if tables else safe_text(title), title_justify="left")
         is_roomy = sum(_width(columns[i], found.header[i]) for i in piece) < width
         for i in piece:
             header, room = found.header[i], _width(columns[i], *found.header[i].split()) - len(BETWEEN)
@@ -304,9 +311,9 @@ def tables_that_fit(found: Wide, width: int, title: str) -> list[Table]:
             shown = header if is_roomy else fill(header, room, break_long_words=False, break_on_hyphens=False)
             is_key, is_text = i < found.n_keys, room > width // 2
             justify: JustifyMethod = "left" if is_key else "right"
-            table.add_column(Text(shown), justify=justify, no_wrap=not (is_key or is_text), overflow="fold")
+            table.add_column(safe_text(shown), justify=justify, no_wrap=not (is_key or is_text), overflow="fold")
         for line in found.cells:
-            table.add_row(*(Text(line[i]) for i in piece))
+            table.add_row(*(safe_text(line[i]) for i in piece))
         tables.append(table)
     return tables
 
@@ -356,8 +363,8 @@ def study_tables(outcomes: "Sequence[Outcome]", width: int) -> list[RenderableTy
     """Findings and tables, study by study."""
     shown: list[RenderableType] = []
     for outcome in outcomes:
-        shown.append(Text(f"\n{outcome.title}", "bold"))
-        shown += [Text(finding) for finding in outcome.findings]
+        shown.append(safe_text(f"\n{outcome.title}", "bold"))
+        shown += [safe_text(finding) for finding in outcome.findings]
         for found in outcome.tables:
             shown += tables_that_fit(found, width, found.title)
     return shown
@@ -382,7 +389,7 @@ def compare_tables(rows: "Sequence[Row]") -> list[Table]:
 
 def prepared_table(summary: "Summary") -> Table:
     """One row a source: what was found of what is published, and where to get what is missing."""
-    table = Table(title=Text(f"prepared in {summary.out}"), title_justify="left")
+    table = Table(title=safe_text(f"prepared in {summary.out}"), title_justify="left")
     for name in ("site", "cases", "published", "images", "unmatched"):
         table.add_column(name, justify="left" if name == "site" else "right")
     table.add_column("note")
@@ -395,14 +402,14 @@ def prepared_table(summary: "Summary") -> Table:
         if site.left_out:
             note += f"{'; ' if note else ''}{len(site.left_out)} known to be broken, left out"
         numbers = (site.n_found, site.n_published, site.n_images, len(site.unmatched))
-        table.add_row(Text(site.source.site), *(str(number) for number in numbers), Text(note))
+        table.add_row(safe_text(site.source.site), *(str(number) for number in numbers), safe_text(note))
     return table
 
 
 def results_table(results: Mapping[str, Any], width: int) -> Table:
     """One row a site: what it has, what the model does for it, what it contributed."""
     title = f"{results['algorithm']} on {Path(results['data']).name}, {results['rounds']} rounds"
-    table = Table(title=Text(title), title_justify="left")
+    table = Table(title=safe_text(title), title_justify="left")
     shares = list(results["contributions"].items())
     if len(shares) > MOST_ROWS:
         table.caption = f"the {MOST_ROWS} largest contributions of {len(shares)}; the others are in the report"
@@ -428,7 +435,7 @@ def results_table(results: Mapping[str, Any], width: int) -> Table:
         table.add_column(name, justify=justify, no_wrap=i > 0, overflow="fold")
     largest = max(results["contributions"].values())
     for (site, *cells, contribution), (_, share) in zip(rows, shares, strict=True):
-        table.add_row(Text(site), *cells, contribution + bar(share / largest, longest_bar))
+        table.add_row(safe_text(site), *cells, contribution + bar(share / largest, longest_bar))
     return table
 
 

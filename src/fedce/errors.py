@@ -9,6 +9,10 @@ if TYPE_CHECKING:
     from pydantic import ValidationError
 
 
+MOST_SHOWN = 120
+"""Characters of somebody's input that an error repeats."""
+
+
 class FedceError(ValueError):
     """Base of all errors that a user can mend; the command line prints it as one line and exits with 2."""
 
@@ -19,6 +23,11 @@ class ConfigError(FedceError):
 
 class DataError(FedceError):
     """Images or masks that can't be used."""
+
+    def __init__(self, message: str, what: str = "") -> None:
+        """`what`: how several of the same kind are told in one line, such as "files can't be read"."""
+        super().__init__(message)
+        self.what = what
 
 
 class ReplyError(FedceError):
@@ -50,31 +59,45 @@ class ManyProblems(DataError):
 
 
 class Problems:
-    """What is wrong with some data, collected, so that a user mends all of it at once."""
+    """What is wrong with some data, collected by cause, so that a user mends all of it at once."""
 
     SHOWN = 40
 
     def __init__(self) -> None:
-        self.lines: list[str] = []
+        self._by_cause: dict[tuple[str, str], list[str]] = {}
 
-    def add(self, line: str) -> None:
-        self.lines.append(line)
+    def add(self, line: str, where: str = "", what: str = "") -> None:
+        """One more; all of one place with the same thing wrong (`what`) become one line with their number."""
+        # Without a cause, each is its own.
+        self._by_cause.setdefault((where, what or f"{line} {len(self)}"), []).append(line)
 
     @contextmanager
-    def collected(self) -> Iterator[None]:
-        """A DataError in this block becomes one more line."""
+    def collected(self, where: str = "") -> Iterator[None]:
+        """A DataError in this block becomes one more."""
         try:
             yield
         except DataError as error:
-            self.add(str(error))
+            self.add(str(error), where, error.what)
+
+    def __len__(self) -> int:
+        return sum(len(lines) for lines in self._by_cause.values())
+
+    @property
+    def lines(self) -> list[str]:
+        """One for each cause."""
+        return [
+            lines[0] if len(lines) == 1 else f"{where}{': ' * bool(where)}{len(lines)} {what}; for example, {lines[0]}"
+            for (where, what), lines in self._by_cause.items()
+        ]
 
     def raise_any(self, where: str) -> None:
-        if len(self.lines) == 1:
-            raise DataError(self.lines[0])
-        if self.lines:
-            hidden = len(self.lines) - self.SHOWN
+        lines = self.lines
+        if len(lines) == 1:
+            raise DataError(lines[0])
+        if lines:
+            hidden = len(lines) - self.SHOWN
             more = [f"and {hidden} more"] if hidden > 0 else []
-            raise ManyProblems(f"{len(self.lines)} problems in {where}:", [*self.lines[: self.SHOWN], *more])
+            raise ManyProblems(f"{len(lines)} problems in {where}:", [*lines[: self.SHOWN], *more])
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
@@ -90,4 +113,16 @@ def first_problem(error: "ValidationError") -> str:
     problem = error.errors(include_url=False)[0]
     where = ".".join(str(part) for part in problem["loc"])
     message = problem["msg"].removeprefix("Value error, ")
-    return f"{where}: {message[0].lower()}{message[1:]} (got {problem['input']!r})"
+    message = f"{message[0].lower()}{message[1:]}"
+    # What is wrong with a table as a whole is said in the message; the table would fill a page.
+    got = "" if isinstance(problem["input"], dict) else f" (got {short(problem['input'])})"
+    return f"{where}: {message}{got}" if where else f"{message}{got}"
+
+
+def short(value: object) -> str:
+    """A value as it would be written in Python, cut to what fits in a line."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # A number of thousands of digits, or nested beyond measure.
+        return f"a {type(value).__name__} that is too long to be shown"
+    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."

@@ -363,11 +363,12 @@ def resume(
 def _resume(
     run_folder: RunFolder, workers: int | None, sites: Sites | None, report: bool, observer: Observer, command: str
 ) -> Result:
+    run_folder.mend_ledger()
+    run_folder.check_chain()
     config = run_folder.config
     if workers is not None:
         config = load_recorded(run_folder.config_file, {"engine.workers": workers})
     participants = Participants(config, sites or load_sites(config.data, notify=observer.notice))
-    run_folder.mend_ledger()
     about = {**_about(participants, run_folder), **_signing(run_folder, observer)}
     start = next((entry for entry in run_folder.ledger() if entry["kind"] == "start"), None)
     if start is None:
@@ -419,6 +420,7 @@ def coordinate(
         run_folder.mend_ledger()
         if not run_folder.lines():  # Nothing has begun, so the experiment may still be another one.
             run_folder.write_config(resolved)
+        run_folder.check_chain()
         record = _RemoteRecord(run_folder, _signing(run_folder, observer))
         engine = RemoteEngine(courier, record.rules(resolved), record.note, record.known, observer.notice, shelf)
         plan = record.plan = Plan(resolved, engine.gather())
@@ -464,7 +466,6 @@ class _RemoteRecord:
         assert self.plan is not None
         about = {"run": self.run, **_about(self.plan, self.run_folder), **self.coordinator}
         if self.begun is not None:
-            self.run_folder.check_chain()
             _check_config(self.run_folder, self.begun, about)
         state = _where_it_was(self.run_folder, self.plan)
         kind = "resume" if self.begun else "start"
@@ -490,7 +491,6 @@ class _RemoteRecord:
 
 def _check_unchanged(run_folder: RunFolder, start: Mapping[str, Any], about: Mapping[str, Any]) -> None:
     """A run is continued with what it was started with, or not at all."""
-    run_folder.check_chain()
     for site in sorted(start["sites"].keys() | about["sites"].keys()):
         before, now = (sites.get(site, {}).get("fingerprint") for sites in (start["sites"], about["sites"]))
         if before != now:
@@ -569,6 +569,7 @@ def _finish(
         examples = _examples(plan, state, replies)
         results["example_dice"] = {site: found.dice for site, found in examples.items()}
         write_examples(run_folder.examples_file, examples)
+        results["examples_sha256"] = digest_of(run_folder.examples_file)
     run_folder.write_results(results)
     if report:
         write_report(run_folder)

@@ -5,11 +5,12 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from hashlib import file_digest
+from hashlib import file_digest, sha256
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as tensors_to_bytes
@@ -17,6 +18,8 @@ from safetensors.numpy import save as tensors_to_bytes
 from fedce.errors import RunError
 
 Arrays = Mapping[str, NDArray[Any]]
+DIGEST = "digest"
+"""The key of a JSON object that holds the SHA-256 of everything else, in files that are read back."""
 
 
 @contextmanager
@@ -84,28 +87,57 @@ def read_json(path: Path) -> Any:
         raise RunError(f"{path} is not valid JSON ({error}); was it edited?") from None
 
 
+def write_sealed(path: Path, value: Mapping[str, Any]) -> None:
+    """A JSON object that is read back by `read_sealed`, with the digest of its content in it."""
+    write_json(path, {**value, DIGEST: _digest(value)})
+
+
+def read_sealed(path: Path) -> Any:
+    """What `write_sealed` wrote, without the digest."""
+    value = read_json(path)
+    if isinstance(value, dict) and not _is_as_written(value):
+        raise RunError(f"{path} was changed since it was written: its digest is that of another content")
+    return value
+
+
+def _is_as_written(value: dict[str, Any], arrays: Arrays | None = None) -> bool:
+    """Whether the digest, which is taken out, is that of the rest; files of earlier versions have none."""
+    if DIGEST not in value:
+        return True
+    try:
+        return bool(value.pop(DIGEST) == _digest(value, arrays))
+    except (ValueError, RecursionError):  # A number that JSON does not have, or nested beyond measure: not ours.
+        return False
+
+
+def _digest(value: Mapping[str, Any], arrays: Arrays | None = None) -> str:
+    """Of a JSON value, however it is spaced and ordered, and of arrays: names, types, shapes and bytes."""
+    # Through JSON first: that makes all keys strings, which can be sorted.
+    plain = json.loads(json.dumps(value, allow_nan=False))
+    digest = sha256(json.dumps(plain, sort_keys=True).encode())
+    for name, array in sorted((arrays or {}).items()):
+        digest.update(json.dumps([name, array.dtype.str, array.shape]).encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
+
+
 def write_tensors(path: Path, arrays: Arrays, about: Mapping[str, Any]) -> None:
-    """Arrays and a JSON value in one safetensors file."""
-    write_bytes(path, tensors_to_bytes(dict(arrays), metadata={"about": json.dumps(about, allow_nan=False)}))
+    """Arrays and a JSON object in one safetensors file, with the digest of both."""
+    # In one text: safetensors writes several in any order, and files of the same content should be the same bytes.
+    text = json.dumps({**about, DIGEST: _digest(about, arrays)}, allow_nan=False)
+    write_bytes(path, tensors_to_bytes(dict(arrays), metadata={"about": text}))
 
 
 def read_tensors(path: Path, hint: str = "") -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    """The arrays and the JSON value; `hint` says what to do about a file that is not whole."""
+    """The arrays and the JSON object; `hint` says what to do about a file that is not as it was written."""
     with _opened(path, hint) as file:
-        return {key: file.get_tensor(key) for key in file.keys()}, _about(file)  # noqa: SIM118 (not a mapping)
-
-
-def read_about(path: Path) -> dict[str, Any]:
-    """The JSON value of a safetensors file, without its arrays."""
-    with _opened(path) as file:
-        return _about(file)
-
-
-def _about(file: Any) -> dict[str, Any]:
-    about = json.loads((file.metadata() or {}).get("about", "{}"))
-    if not isinstance(about, dict):
-        raise ValueError("what it says about itself is no JSON object")
-    return about
+        arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (not a mapping)
+        about = json.loads((file.metadata() or {}).get("about", "null"))
+        if not isinstance(about, dict):
+            raise ValueError("it does not say what it is about")
+    if not _is_as_written(about, arrays):
+        raise RunError(f"{path} was changed since it was written: its digest is that of another content{hint}")
+    return arrays, about
 
 
 @contextmanager

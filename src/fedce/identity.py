@@ -5,13 +5,16 @@ from base64 import b64decode, b64encode
 from binascii import Error as NotBase64
 from pathlib import Path
 
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
 from fedce.errors import ConfigError
 from fedce.files import write_private
 from fedce.keys import checked_key
+
+PUBLIC = b"Public key: "
+"""Before the public key, in the file of a private key."""
 
 
 class Identity:
@@ -24,19 +27,28 @@ class Identity:
     def at(cls, path: Path) -> "Identity":
         """The key in a file; where there is none, a new one is made."""
         if not path.exists():
-            key = Ed25519PrivateKey.generate()
-            write_private(path, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+            write_private(path, cls(Ed25519PrivateKey.generate()).to_pem())
         if not path.is_file():
             raise ConfigError(f"{path} is not a file; expected a private key in PEM form")
         if os.name == "posix" and path.stat().st_mode & 0o077:
             raise ConfigError(f"{path} is a private key that others can read; run 'chmod 600 {path}'")
         try:
-            loaded = load_pem_private_key(path.read_bytes(), password=None)
-        except (ValueError, TypeError):
+            content = path.read_bytes()
+            loaded = load_pem_private_key(content, password=None)
+        except (ValueError, TypeError, UnsupportedAlgorithm):
             raise ConfigError(f"{path} is not a private key in PEM form; delete it to have a new one made") from None
         if not isinstance(loaded, Ed25519PrivateKey):
             raise ConfigError(f"{path} is not an Ed25519 key; delete it to have a new one made")
-        return cls(loaded)
+        found = cls(loaded)
+        # A key with one bit changed is a key too, only somebody else's. Keys that others made don't say whose they are.
+        if (stated := content.partition(PUBLIC)[2].strip()) and stated != found.public.encode():
+            raise ConfigError(f"{path} was changed since it was written; restore it, or delete it to have a new one")
+        return found
+
+    def to_pem(self) -> bytes:
+        """The private key, and after it, as text that readers of PEM pass over, the public key."""
+        private = self._key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        return private + PUBLIC + self.public.encode() + b"\n"
 
     @property
     def public(self) -> str:

@@ -7,10 +7,10 @@ the data, and the code that computes. Whoever asks for the same thing again gets
 import json
 import multiprocessing
 import multiprocessing.connection
-import signal
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
@@ -24,8 +24,8 @@ from fedce import __version__, experiment
 from fedce.config import Config, DataConfig
 from fedce.data import Sites, load_sites
 from fedce.engines.local import can_fork, default_workers
-from fedce.engines.shared import die_with_parent
-from fedce.errors import EngineError, FedceError
+from fedce.engines.shared import serve_parent
+from fedce.errors import EngineError, FedceError, RunError
 from fedce.experiment import FirstRound, Observer, Result
 from fedce.files import write_bytes
 from fedce.models import choose_device
@@ -77,7 +77,14 @@ class Store:
 
     def finished(self, config: Config) -> Result | None:
         path = self.path(config)
-        return Result(path, RunFolder(path).results) if _is_finished(path) else None
+        return _result(path) if _is_finished(path) else None
+
+    def rounds(self, config: Config) -> list[dict[str, Any]]:
+        """The ledger's rounds of a training that is done."""
+        path = self.path(config)
+        with _naming(path):
+            RunFolder(path).check_chain()
+            return RunFolder(path).rounds()
 
     def missing(self, configs: Sequence[Config]) -> list[Config]:
         """What is not yet in the store, each thing once."""
@@ -108,10 +115,25 @@ class Store:
             progress(Progress(finished, len(n_rounds), sum(done.values()), sum(n_rounds.values())))
 
         tell()
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for path, round_no in _train_all(self, wanted, workers or default_workers(len(wanted) or 1)):
             done[path] = round_no
             tell()
-        return [Result(path, RunFolder(path).results) for path in paths]
+        return [_result(path) for path in paths]
+
+
+def _result(path: Path) -> Result:
+    with _naming(path):
+        return Result(path, RunFolder(path).results)
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """What to do about a training of the store that is not as it was written."""
+    try:
+        yield
+    except RunError as error:
+        raise RunError(f"{error}; delete {path} and call the same command again: it trains that again") from None
 
 
 def _is_finished(path: Path) -> bool:
@@ -203,17 +225,19 @@ def _kin(config: Config) -> str:
 
 def _train(pipe: Connection, config: Config, path: Path, sites: Sites | None, first_round: FirstRound | None) -> None:
     """One training in a process of its own, from its beginning or from where it was left."""
-    die_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle.
+    serve_parent()
     # Before anything else of torch: a forked process must not enter the thread pool that it believes to have inherited.
     torch.set_num_threads(1)
     single = config.model_copy(update={"engine": config.engine.model_copy(update={"workers": 1})})
     observer = Observer(round=lambda done: pipe.send(done.round_no + 1))
     try:
-        if RunFolder(path).config_file.exists():
-            experiment.resume(path, workers=1, sites=sites, observer=observer, report=False)
-        else:
-            experiment.execute(single, path, sites=sites, first_round=first_round, observer=observer, report=False)
+        if RunFolder(path).lines():
+            with _naming(path):
+                experiment.resume(path, workers=1, sites=sites, observer=observer, report=False)
+        else:  # What was killed before its first line is begun again.
+            experiment.execute(
+                single, path, sites=sites, first_round=first_round, replace=True, observer=observer, report=False
+            )
         pipe.send(config.n_rounds)
     except FedceError as error:
         pipe.send(error)

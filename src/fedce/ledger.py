@@ -18,6 +18,7 @@ from fedce.identity import is_signed
 from fedce.messages import Evaluation
 from fedce.record import FORMAT, NO_LINE, RunFolder, signed_text
 from fedce.wire import ReplyForm
+from fedce.words import printable
 
 Entry = Mapping[str, Any]
 Numbered = Sequence[tuple[int, Entry]]
@@ -444,7 +445,7 @@ def _each(evaluations: Mapping[str, Evaluation], name: str) -> dict[str, Any]:
 
 def summary_of(entry: Entry) -> str:
     """One line for people; what a site may have put into it can't do anything to a terminal."""
-    return "".join(letter if letter.isprintable() else "?" for letter in _summary(entry))
+    return printable(_summary(entry))
 
 
 def _summary(entry: Entry) -> str:

@@ -22,8 +22,9 @@ from typing import Any
 
 from fedce import config as configs
 from fedce.errors import RunError
-from fedce.files import append_line, read_json, write_bytes, write_json
+from fedce.files import append_line, digest_of, read_sealed, write_bytes, write_sealed
 from fedce.forms import Results, check, check_line
+from fedce.identity import is_signed
 
 NO_LINE = "0" * 64
 FORMAT = 2
@@ -61,12 +62,13 @@ class RunFolder:
         else:
             run.check_free()
         try:
-            path.mkdir(parents=True, exist_ok=True)
-            # First, as the mark of a run: a folder that only holds somebody's own config.toml is none.
-            run.lock_file.touch()
+            # Models and images of patients are nobody else's business; a folder that is there stays as it is.
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # The lock file first, as the mark of a run: a folder that only holds somebody's own config.toml is none.
+            with run.lock():
+                run.write_config(config)
         except OSError as error:
             raise RunError(f"can't write to {path}: {error.strerror}; choose another --out") from None
-        run.write_config(config)
         return run
 
     def check_free(self) -> None:
@@ -80,8 +82,17 @@ class RunFolder:
                 f"{path} already holds a run; continue it with 'fedce run --resume {path}', "
                 "choose another --out, or add --replace (in Python: replace=True)"
             )
-        if path.is_dir() and any(inside != self.lock_file for inside in path.iterdir()):
-            raise RunError(f"{path} is not empty and holds no run; choose another --out")
+        if path.is_dir():
+            self._sweep()
+            if any(inside != self.lock_file for inside in path.iterdir()):
+                raise RunError(f"{path} is not empty and holds no run; choose another --out")
+
+    def _sweep(self) -> None:
+        """Remove what a creation left that was killed: a configuration that is not whole."""
+        if self.lock_file.exists():
+            with self.lock():  # Whoever creates a run holds the lock, so what is here now is nobody's.
+                for left in self.path.glob(f".{self.config_file.name}.*.tmp"):
+                    left.unlink(missing_ok=True)
 
     def write_config(self, config: configs.Config) -> None:
         write_bytes(self.config_file, configs.dumps(config).encode())
@@ -129,7 +140,7 @@ class RunFolder:
     def results(self) -> dict[str, Any]:
         if not self.results_file.exists():
             raise RunError(f"{self.path} has no results yet; continue it with 'fedce run --resume {self.path}'")
-        results: dict[str, Any] = read_json(self.results_file)
+        results: dict[str, Any] = read_sealed(self.results_file)
         check(Results, results, str(self.results_file))
         return results
 
@@ -143,10 +154,12 @@ class RunFolder:
             raise RunError(
                 f"{self.results_file} is not what the ledger ends with; see 'fedce ledger verify {self.path}'"
             )
+        if unknown := results["contributions"].keys() - self.site_facts().keys():
+            raise RunError(f"{self.results_file} has the site {min(unknown)!r}, of which the ledger says nothing")
         return results
 
     def write_results(self, results: Mapping[str, Any]) -> None:
-        write_json(self.results_file, results)
+        write_sealed(self.results_file, results)
 
     def ledger(self) -> list[dict[str, Any]]:
         """All whole lines; a last line cut off by a kill is not one."""
@@ -162,14 +175,23 @@ class RunFolder:
         return entries
 
     def check_chain(self) -> None:
-        """Every line must hold the hash of the line before."""
-        previous = NO_LINE
-        for number, (line, entry) in enumerate(zip(self.lines(), self.ledger(), strict=True), 1):
+        """The record is as it was written: every line of the ledger holds the hash of the line before, the last, which
+        none follows, is signed, and the configuration is the one that the run was started with."""
+        previous, entries = NO_LINE, self.ledger()
+        for number, (line, entry) in enumerate(zip(self.lines(), entries, strict=True), 1):
             if entry.get("previous") != previous:
                 raise RunError(
                     f"{self.ledger_file}, line {number}, does not follow from line {number - 1}: the ledger was changed"
                 )
             previous = sha256(line.encode()).hexdigest()
+        if not _last_is_signed(entries):
+            raise RunError(
+                f"{self.ledger_file}, line {len(entries)}, is not what the coordinator signed: the ledger was changed"
+            )
+        # Ledgers of earlier versions don't hold the digest of the configuration.
+        started = next((entry for entry in entries if entry["kind"] == "start"), {})
+        if "config_file" in started and started["config_file"] != digest_of(self.config_file):
+            raise RunError(f"{self.config_file} was changed since the run was started; restore it, or start a new run")
 
     @property
     def end(self) -> dict[str, Any] | None:
@@ -225,6 +247,16 @@ def fingerprints_of(ledger: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 def signed_text(entry: Mapping[str, Any]) -> str:
     """What a line's signature is made of: the line without it. JSON gives every number back as it was."""
     return json.dumps({key: value for key, value in entry.items() if key != "signature"}, allow_nan=False)
+
+
+def _last_is_signed(entries: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether the last line is by the coordinator that last started or continued the run; some have no key."""
+    began = [entry for entry in entries if entry["kind"] in ("start", "resume")]
+    key = began[-1].get("coordinator") if began else None
+    if not key and "signature" not in (entries[-1] if entries else {}):
+        return True
+    last = entries[-1]
+    return is_signed(signed_text(last), str(last.get("signature", "")), str(key or ""))
 
 
 def flags_by_site(rounds: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:

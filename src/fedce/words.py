@@ -1,6 +1,14 @@
 """Numbers in words, the same in the terminal and on pages."""
 
 
+def printable(text: str, kept: str = "") -> str:
+    """Text that somebody else may have written, as it may be shown: what a terminal would act on is escaped."""
+    return "".join(
+        letter if letter.isprintable() or letter in kept else letter.encode("unicode_escape").decode()
+        for letter in text
+    )
+
+
 def duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes_more = divmod(minutes, 60)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from fedce.files import read_sealed, write_sealed
 from support import open_page
 
 
@@ -27,9 +28,9 @@ def test_amounts_sum_to_the_budget_in_every_form(tiny_run: Path, tmp_path: Path,
 def test_nobody_is_paid_by_results_that_are_not_the_ledgers(tiny_run: Path, tmp_path: Path, fedce):
     run = tmp_path / "run"
     shutil.copytree(tiny_run, run)
-    results = json.loads((run / "results.json").read_text())
+    results = read_sealed(run / "results.json")
     results["contributions"]["site1"] += 0.01
-    (run / "results.json").write_text(json.dumps(results))
+    write_sealed(run / "results.json", results)
     for command in (
         ("allocate", run, "--budget", 100),
         ("publish", run, "--site", "site1"),

@@ -1,10 +1,15 @@
 """Bad input: one clear line, exit code 2, nothing written, never a traceback."""
 
+import json
+import random
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
+
+from fedce.files import read_sealed
 
 
 def sites(root: Path) -> Path:
@@ -148,3 +153,98 @@ def test_predict(tmp_path: Path, tiny_run: Path, fedce):
 def test_a_report_of_an_unfinished_run(tmp_path: Path, tiny_run: Path, fedce):
     (tmp_path / "config.toml").write_text((tiny_run / "config.toml").read_text())
     assert "has no results yet" in refused(fedce, tmp_path, "report", tmp_path)
+
+
+def other_sizes(data):
+    for i in range(7):
+        Image.fromarray(np.zeros((8, 8), np.uint8)).save(data / "north" / "masks" / f"{i}.png")
+
+
+def other_images(data):
+    for i in range(1, 8):
+        for part in ("images", "masks"):
+            Image.fromarray(np.zeros((70, 50), np.uint8)).save(data / "north" / part / f"{i}.png")
+    Image.fromarray(np.zeros((90, 64), np.uint8)).save(data / "north" / "images" / "0.png")
+    Image.fromarray(np.zeros((90, 64), np.uint8)).save(data / "north" / "masks" / "0.png")
+
+
+def other_names(data):
+    for i in range(7):
+        (data / "north" / "masks" / f"{i}.png").rename(data / "north" / "masks" / f"{i}x.png")
+
+
+def unreadable(data):
+    for i in range(7):
+        (data / "north" / "images" / f"{i}.png").write_bytes(b"no picture")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "options", "lines"),
+    [
+        (other_sizes, (), ["site 'north': 7 masks have another size than their images; for example, mask "]),
+        (other_images, (), ["site 'north': 7 images have another size than the first", "--set data.size=64"]),
+        (
+            other_names,
+            (),
+            ["7 images have no mask of the same name; for example,", "7 masks have no image of the same"],
+        ),
+        (unreadable, (), ["site 'north': 7 images can't be read; for example, can't read the image "]),
+        (
+            lambda data: None,
+            ("--set", "data.classes={organ=[128]}"),
+            ["site 'north': 4 masks hold values", '--set \'data.classes={"organ" = [128], "other" = [255]}\''],
+        ),
+    ],
+)
+def test_many_of_a_kind_are_one_line(tmp_path: Path, fedce, spoil, options, lines):
+    data = sites(tmp_path / "data")
+    spoil(data)
+    result = fedce("run", "--data", data, "--out", tmp_path / "run", *options)
+    assert result.exit_code == 2
+    said = [line for line in result.stderr.splitlines() if not line.startswith("... ")]
+    assert len(said) <= 4
+    for line in lines:
+        assert line in result.stderr
+
+
+BAD_VALUES = (None, "text", "0.5", -1, 1e308, 10**400, True, [], {}, [1], {"a": 1}, float("nan"))
+
+
+def nested(value, at=()):
+    """Every place in a JSON value; of places that are alike, the first."""
+    if isinstance(value, dict):
+        for key in list(value)[: 1 if at and "site1" in value else None]:
+            yield (*at, key)
+            yield from nested(value[key], (*at, key))
+    elif isinstance(value, list) and value:
+        yield (*at, 0)
+        yield from nested(value[0], (*at, 0))
+
+
+def test_edited_results_are_one_line_or_make_no_difference(tmp_path: Path, tiny_run: Path, fedce):
+    run = tmp_path / "runs" / "run"
+    shutil.copytree(tiny_run, run)
+    results = read_sealed(run / "results.json")
+    results["freerider"] = {site: {"scores": [0.1, None], "alarms": []} for site in results["dice"]}
+    results["intervals"] = {"level": 0.95, "low": {"site1": 0.1}, "high": {"site1": 0.2}, "sentences": ["All alike."]}
+    cases = [(place, bad) for place in nested(results) for bad in BAD_VALUES]
+    for place, bad in random.Random(0).sample(cases, 100):
+        edited = json.loads(json.dumps(results))
+        inner = edited
+        for part in place[:-1]:
+            inner = inner[part]
+        inner[place[-1]] = bad
+        (run / "results.json").write_text(json.dumps(edited))
+        for command in (("allocate", run, "--budget", 9), ("publish", run, "--site", "site1"), ("report", run.parent)):
+            result = fedce(*command)
+            assert isinstance(result.exception, SystemExit | None), (place, bad, command)
+            assert result.exit_code in (0, 2), (place, bad, command)
+            assert len(result.stderr.splitlines()) == (result.exit_code == 2), result.stderr
+
+
+@pytest.mark.parametrize("text", ["seed = " + "9" * 5000, "a = " + "[" * 20000, "seed = " + "9" * 4000, "a = \x00"])
+def test_an_experiment_file_beyond_measure(tmp_path: Path, fedce, text):
+    (tmp_path / "big.toml").write_text(text)
+    line = refused(fedce, tmp_path / "run", "run", tmp_path / "big.toml", "--out", tmp_path / "run")
+    assert "big.toml" in line
+    assert len(line) < 500

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from benchmarks import flips
 from benchmarks.kills_local import torture
 
 
@@ -9,3 +10,11 @@ def test_twenty_kills_lose_nothing(tmp_path: Path):
     tally = torture(20, seed=1, folder=tmp_path, rounds=4)
     assert tally.kills.total() >= 20
     assert tally.runs >= 1
+
+
+def test_no_changed_bit_passes_unnoticed(tmp_path: Path, monkeypatch):
+    """More of it: python benchmarks/flips.py --flips 400."""
+    monkeypatch.setenv("FEDCE_CACHE", str(tmp_path / "cache"))
+    tally = flips.torture(44, seed=1, folder=tmp_path)
+    assert tally.total() == 44
+    assert {outcome for what, outcome in tally if "config.toml" in what or "state" in what} == {flips.SAID}

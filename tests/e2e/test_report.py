@@ -16,11 +16,12 @@ from rich.console import Console
 from fedce.config import AlgorithmConfig, Config, FreeRiderConfig
 from fedce.data import load_sites
 from fedce.display import interval_lines, results_table
+from fedce.files import read_sealed, write_sealed
 from fedce.predict import load_learner
 from fedce.publish import member_view
 from fedce.record import RunFolder
 from fedce.report import NO_ALARM, NOBODY_LOOKED, plots, standalone, summary, write_report
-from support import open_page, write_site
+from support import open_page, rename_site, rewrite_ledger, write_site
 
 SMALL = ("--scale", "tiny", "--workers", 1, "--set", "data.size=32", "--set", "model.channels=[4,8]", "--json")
 
@@ -37,8 +38,7 @@ def rewritten(run: Path, folder: Path, **changes) -> str:
     """The page of a copy of the run with other results."""
     copy = folder / "run"
     shutil.copytree(run, copy)
-    results = json.loads((copy / "results.json").read_text("utf-8"))
-    (copy / "results.json").write_text(json.dumps({**results, **changes}))
+    write_sealed(copy / "results.json", {**read_sealed(copy / "results.json"), **changes})
     return write_report(RunFolder.open(copy)).read_text("utf-8")
 
 
@@ -146,9 +146,9 @@ def test_results_without_intervals_over_rounds_still_give_a_page(longer_run: Pat
     assert "FillBetween" not in page
     assert "pale band" not in page
     copy = tmp_path / "run"
-    results = json.loads((copy / "results.json").read_text("utf-8"))
+    results = read_sealed(copy / "results.json")
     del results["intervals_over_rounds"]
-    (copy / "results.json").write_text(json.dumps(results))
+    write_sealed(copy / "results.json", results)
     assert write_report(RunFolder.open(copy)).read_text("utf-8") == page
 
 
@@ -394,9 +394,9 @@ def test_the_truth_stands_beside_the_contributions(valued: Path, fedce):
 def test_agreement_is_a_sentence(valued: Path, tmp_path: Path, pearson, clipped, sentences):
     copy = tmp_path / "run"
     shutil.copytree(valued, copy)
-    value = json.loads((copy / "value-loo.json").read_text("utf-8"))
+    value = read_sealed(copy / "value-loo.json")
     value["agreement"] |= {"pearson": pearson, "pearson_p": pearson and 0.04, "spearman": pearson and 0.5}
-    (copy / "value-loo.json").write_text(json.dumps({**value, "clipped": clipped}))
+    write_sealed(copy / "value-loo.json", {**value, "clipped": clipped})
     page = write_report(RunFolder.open(copy)).read_text("utf-8")
     summary_of_page = page.split('aria-label="Summary"')[1].split("</section>")[0]
     assert sentences[0] in summary_of_page
@@ -409,7 +409,8 @@ def test_a_file_that_is_no_valuation_is_refused(valued: Path, tmp_path: Path, fe
     (copy / "value-mine.json").write_text("[1]")
     refused = fedce("report", copy)
     assert refused.exit_code == 2
-    assert "value-mine.json is not what 'fedce value' writes" in refused.stderr
+    assert "value-mine.json has the wrong form" in refused.stderr
+    assert "delete it, or value the run again" in refused.stderr
     assert len(refused.stderr.splitlines()) == 1
 
 
@@ -441,12 +442,12 @@ def test_the_model_card_says_what_the_model_is_and_is_not(tiny_run: Path):
 def test_free_rider_scores_and_alarms_are_shown_where_there_are_some(tiny_run: Path, tmp_path: Path, alarmed):
     copy = tmp_path / "run"
     shutil.copytree(tiny_run, copy)
-    results = json.loads((copy / "results.json").read_text("utf-8"))
+    results = read_sealed(copy / "results.json")
     alarm = {"site": "site1", "round_no": 1, "kind": "replay", "what": "sends an old update again"}
     # A site that sent nothing that has a direction has no score, and must not spoil the figure.
     results["freerider"] = {site: {"scores": [0.1, None, 0.2, 0.3], "alarms": []} for site in results["dice"]}
     results["freerider"]["site1"] = {"scores": [None] * 4, "alarms": [alarm] * alarmed}
-    (copy / "results.json").write_text(json.dumps(results))
+    write_sealed(copy / "results.json", results)
     page = write_report(RunFolder.open(copy)).read_text("utf-8")
     assert page.count("<svg") == 4
     assert figure_tables(page)["free-rider-scores"][1:3] == [["1", "", *["0.1"] * 5], ["2", *[""] * 6]]
@@ -471,13 +472,8 @@ def test_hostile_names_are_shown_not_run(tiny_run: Path, tmp_path: Path):
     copy = tmp_path / "<script>alert(1)</script>"
     shutil.copytree(tiny_run, copy)
     evil = "<img src=x onerror=alert(1)>"
-    (copy / "results.json").write_text((copy / "results.json").read_text("utf-8").replace("site1", evil))
-    entries = json.loads(json.dumps(RunFolder(copy).ledger()).replace("site1", evil))
-    (copy / "ledger.jsonl").unlink()
-    run = RunFolder.open(copy)
-    for entry in entries:
-        run.append(entry)
-    page = write_report(run).read_text("utf-8")
+    rename_site(copy, "site1", evil)
+    page = write_report(RunFolder.open(copy)).read_text("utf-8")
     assert page.count("<script") == 1, "ours, whose digest the policy names"
     assert not re.findall(r"<img (?!src=\"data:)", page)
     assert page.count("<img") == 1
@@ -578,9 +574,7 @@ def test_a_mean_over_some_of_the_sites_is_said_to_be_one(longer_run: Path, tmp_p
     run = RunFolder.open(copy)
     entries = run.ledger()
     del entries[3]["sites"]["site2"]
-    run.ledger_file.unlink()
-    for entry in entries:
-        run.append(entry)
+    rewrite_ledger(copy, entries)
     assert said in write_report(run).read_text("utf-8")
 
 
@@ -599,7 +593,7 @@ def test_only_runs_of_as_many_rounds_are_ranked(several: Path, fedce):
     assert "<p>Nobody looked for cheats in: alone.</p>" in page
     assert cells_of(page, "Runs")["alone"][-1] == "nobody looked"
     file = several / "alone" / "results.json"
-    file.write_text(json.dumps({**json.loads(file.read_text("utf-8")), "rounds": 14}))
+    write_sealed(file, {**read_sealed(file), "rounds": 14})
     assert fedce("report", several).exit_code == 0
     assert "2 runs of 14 rounds on the same fundus6: no difference that these runs can show" in (
         several / "report.html"

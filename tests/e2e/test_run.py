@@ -184,12 +184,15 @@ def test_a_killed_worker_stops_the_run_with_a_line_and_it_resumes(start, tmp_pat
     same_result(undisturbed, out)
 
 
-def test_ctrl_c_stops_cleanly_and_says_how_to_go_on(start, tmp_path: Path, undisturbed: Path, fedce):
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_stop_is_clean_and_says_how_to_go_on(start, tmp_path: Path, undisturbed: Path, fedce, number, code):
     out = tmp_path / "run"
     process = start(out, *QUICK, "--rounds", "8")
     wait_for_lines(out / "ledger.jsonl", 4, process)
-    process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=60) == 130
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    process.send_signal(number)
+    assert process.wait(timeout=60) == code
+    assert not [child for child in children if Path(f"/proc/{child}").exists()]
     errors = (tmp_path / "errors").read_text()
     assert "continue with 'fedce run --resume" in errors
     assert "Traceback" not in errors

@@ -16,6 +16,7 @@ from rich.console import Console
 from fedce import compare as comparing
 from fedce.config import parse
 from fedce.display import study_tables
+from fedce.files import read_sealed, write_sealed
 from fedce.jobs import Store
 from fedce.studies import NAMES, Context, Outcome, Table, robustness, wanted
 from fedce.studies.convergence import smoothed
@@ -78,9 +79,9 @@ def test_the_page_is_written_again_from_its_folder_alone(everything: Path, tmp_p
     written = fedce("report", copy)
     assert written.exit_code == 0, written.output
     assert (copy / "report.html").read_bytes() == page
-    study = json.loads((copy / "study.json").read_text())
+    study = read_sealed(copy / "study.json")
     study["outcomes"][0]["findings"] = ["Nothing <b>new</b>."]
-    (copy / "study.json").write_text(json.dumps(study))
+    write_sealed(copy / "study.json", study)
     assert fedce("report", copy).exit_code == 0
     assert b"Nothing &lt;b&gt;new&lt;/b&gt;." in (copy / "report.html").read_bytes()
 

@@ -2,6 +2,8 @@
 
 import csv
 import json
+import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -227,3 +229,50 @@ def test_a_first_round_with_another_task_is_played_again():
     with_score = replace(task, score_local=True)
     participants.first_round = participants.play_first_round()
     assert participants.perform(with_score, None)[0].score_local is not None
+
+
+def test_a_terminated_comparison_ends_its_trainings_and_says_how_to_go_on(tmp_path: Path):
+    """SIGTERM, to the whole group as a scheduler sends it: no training goes on, and the store can be used."""
+    arguments = ["compare", "--algorithms", "fedavg,uniform", "--seeds", "0", "--scale", "tiny", "--rounds", "300"]
+    arguments += ["--workers", "2", "--store", str(tmp_path / "store"), "--out", str(tmp_path / "out")]
+    command = [sys.executable, "-m", "fedce", *arguments]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    limit = time.monotonic() + 60
+    while len(list((tmp_path / "store").glob("*/ledger.jsonl"))) < 2:
+        assert time.monotonic() < limit
+        time.sleep(0.05)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    os.killpg(process.pid, signal.SIGTERM)
+    errors = process.communicate(timeout=60)[1]
+    assert process.returncode == 143, errors
+    assert errors.splitlines()[-1] == "fedce: stopped; the same command goes on where it was"
+    assert "Traceback" not in errors
+    assert len(children) == 2
+    assert not [child for child in children if Path(f"/proc/{child}").exists()]
+
+
+def test_a_store_that_was_damaged_or_killed_in_any_state(tmp_path: Path, fedce):
+    """A changed result is one line that names the folder to delete; a killed creation is begun again."""
+    store = tmp_path / "store"
+    command = ("compare", "--algorithms", "fedavg", "--seeds", "0", "--scale", "tiny", "--rounds", 1, "--workers", 1)
+    command = (*command, "--store", store, "--out", tmp_path / "out", "--json")
+    rows = json.loads(fedce(*command).stdout)["rows"]
+    (training,) = store.iterdir()
+    assert store.stat().st_mode & 0o777 == training.stat().st_mode & 0o777 == 0o700
+    results = training / "results.json"
+    dice = rows[0]["dice"]["site1"]
+    results.write_text(results.read_text().replace(f'"site1": {dice}', '"site1": 0.5', 1))
+    refused = fedce(*command)
+    assert refused.exit_code == 2
+    line = refused.stderr.strip()
+    assert len(line.splitlines()) == 1
+    assert "results.json was changed since it was written" in line
+    assert f"delete {training} and call the same command again" in line
+    for left in ([], [".lock"], [".lock", ".config.toml.77.tmp"], [".lock", "config.toml"]):
+        shutil.rmtree(training)
+        training.mkdir()
+        for name in left:
+            (training / name).write_text("seed = 7" if name == "config.toml" else "")
+        again = fedce(*command)
+        assert again.exit_code == 0, again.output
+        assert json.loads(again.stdout)["rows"][0]["dice"] == rows[0]["dice"]

@@ -1,12 +1,24 @@
 """Experiment files: defaults are the paper's, mistakes get one line with the nearest name."""
 
+from inspect import signature
 from pathlib import Path
 
 import pytest
 
 from fedce import algorithms
 from fedce.algorithms import FedCE
-from fedce.config import Config, dumps, load, parse, parse_assignment
+from fedce.config import (
+    FETCHING,
+    SAFE_LOSSES,
+    SAFE_NETWORKS,
+    Config,
+    code_in,
+    dumps,
+    load,
+    load_object,
+    parse,
+    parse_assignment,
+)
 from fedce.errors import ConfigError
 from fedce.record import RunFolder
 
@@ -119,3 +131,28 @@ def test_every_algorithm_can_have_the_guard_on_or_off(name):
     for guard in ("standard", "off"):
         config = parse({"guard": guard, "algorithm": {"name": name}})
         assert getattr(algorithms.made_for(config), "guard", guard) == guard
+
+
+@pytest.mark.parametrize(
+    ("model", "loss", "keys"),
+    [
+        ({"name": "unet"}, "dice", []),
+        ({"name": "monai.networks.nets:SegResNet", "options": {"init_filters": 8}}, "monai.losses:TverskyLoss", []),
+        ({"name": "monai.networks.nets:SwinUNETR", "options": {"dropout_path_rate": 0.1}}, "dice", []),
+        ({"name": "monai.networks.nets:FlexibleUNet", "options": {"pretrained": True}}, "dice", ["model.name"]),
+        ({"name": "monai.networks.nets:AHNet"}, "dice", ["model.name"]),
+        ({"name": "monai.networks.nets:UNet", "options": {"pretrained_url": "x"}}, "dice", ["model.name"]),
+        ({"name": "monai.networks.nets:UNet", "options": {"act": ["prelu", {"path": "x"}]}}, "dice", ["model.name"]),
+        ({"name": "monai.networks.nets:UNet", "options": {"act": "https://x"}}, "dice", ["model.name"]),
+        ({"name": "monai.networks.nets:torch"}, "monai.losses:PerceptualLoss", ["model.name", "train.loss"]),
+        ({"name": "my.code:Net"}, "my.code:loss", ["model.name", "train.loss"]),
+    ],
+)
+def test_only_what_fetches_nothing_is_made_without_being_trusted(model, loss, keys):
+    assert sorted(code_in(parse({"model": model, "train": {"loss": loss}}))) == keys
+
+
+def test_the_networks_and_losses_that_are_called_safe_exist_and_take_no_weights():
+    for path in (*SAFE_NETWORKS, *SAFE_LOSSES):
+        options = signature(load_object(path, "model.name")).parameters
+        assert not [name for name in options if FETCHING.search(name) and name != "weight"], path

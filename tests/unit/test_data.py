@@ -45,7 +45,7 @@ def test_grey_sites_among_colour_ones_become_colour(folder: Path):
 
 def test_images_are_brought_to_one_size(folder: Path):
     write_site(folder, "large", size=(64, 48))
-    with pytest.raises(DataError, match="to bring all images to one size"):
+    with pytest.raises(DataError, match=r"bring all images to one size by --set data\.size=32"):
         load_sites(str(folder))
     assert {site.images.shape[2:] for site in load_sites(str(folder), size=32)} == {(32, 32)}
 
@@ -205,9 +205,15 @@ def test_files_of_other_systems_are_passed_over(folder: Path):
 def test_a_broken_cache_is_drawn_again(tmp_path: Path, monkeypatch):
     monkeypatch.setenv("FEDCE_CACHE", str(tmp_path))
     before = load_sites("prostate6", scale="tiny", size=32)[0].fingerprint
-    broken = next(tmp_path.rglob("site1-*-images.npy"))
-    broken.write_bytes(broken.read_bytes()[:500])
-    assert load_sites("prostate6", scale="tiny", size=32)[0].fingerprint == before
+    for spoil in (lambda content: content[:500], lambda content: content[:500] + b"\x07" + content[501:]):
+        for part in ("images.bin", "masks.bin", "about.json"):
+            for broken in tmp_path.rglob(part):
+                broken.write_bytes(spoil(broken.read_bytes()))
+            said = []
+            assert load_sites("prostate6", scale="tiny", size=32, notify=said.append)[0].fingerprint == before
+            assert sum("was changed since it was written" in line for line in said) == 6
+            assert load_sites("prostate6", scale="tiny", size=32, notify=said.append) is not None
+            assert len(said) == 12, "nothing more was said of a cache that is whole"
 
 
 def test_a_cache_is_reused_and_gives_the_same_bits(tmp_path: Path, monkeypatch):

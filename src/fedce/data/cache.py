@@ -19,9 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedce.errors import DataError, Problems
-from fedce.files import private_folder, write_json
+from fedce.files import digest_of, private_folder, read_sealed, write_sealed
 
 Bytes = NDArray[np.uint8]
+PARTS = ("images", "masks")
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ def content_of(path: Path) -> str:
         beside = [path.with_suffix(end) for end in (".raw", ".zraw")] if path.suffix.lower() == ".mhd" else []
         return " ".join([digest, *(content_of(file) for file in beside if file.exists())])
     except OSError as error:
-        raise DataError(f"can't read {path}: {error.strerror}") from None
+        raise DataError(f"can't read {path}: {error.strerror}", "files can't be read") from None
 
 
 @cache
@@ -95,21 +96,18 @@ def key_of(contents: Sequence[str], options: Any) -> str:
 
 
 def load(key: str) -> Cached | None:
-    folder = _folder_of(key)
+    """What is cached under this key; None where there is nothing, or something that is not as it was written."""
+    folder = folder_of(key)
     try:
-        about = json.loads((folder / "about.json").read_text("utf-8"))
-        arrays = [
-            np.memmap(folder / f"{part}.bin", np.uint8, mode="r", shape=tuple(about[part]))
-            for part in ("images", "masks")
-        ]
-        for part, array in zip(("images", "masks"), arrays, strict=True):
-            if (folder / f"{part}.bin").stat().st_size != array.size:
-                return None
+        about = read_sealed(folder / "about.json")
+        # Once, by whoever loads: workers inherit what was mapped.
+        if any(digest_of(folder / f"{part}.bin") != about["sha256"][part] for part in PARTS):
+            return None
+        arrays = [np.memmap(folder / f"{part}.bin", np.uint8, mode="r", shape=tuple(about[part])) for part in PARTS]
         origins = tuple(
             Origin(**{**one, "spacing": _pair(one["spacing"]), "values": tuple(one["values"])})
             for one in about["origins"]
         )
-    # Not there yet, or cut off by a full disk or a copy: built again.
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return Cached(arrays[0], arrays[1], origins)
@@ -119,17 +117,19 @@ def _pair(values: list[float] | None) -> tuple[float, float] | None:
     return None if values is None else (values[0], values[1])
 
 
-def build(key: str, frames: Iterator[Frame], problems: Problems) -> Cached | None:
+def build(site: str, key: str, frames: Iterator[Frame], problems: Problems) -> Cached | None:
     """Fill the cache with these frames; None, and nothing kept, if reading them added a problem."""
-    target = _folder_of(key)
+    target = folder_of(key)
     aside = target.with_name(f".{key}.{os.getpid()}")
-    n_before = len(problems.lines)
+    n_before = len(problems)
     try:
         private_folder(aside)  # The images are patients'.
-        shapes, origins = _write_frames(aside, frames, problems)
-        if len(problems.lines) > n_before or not origins:
+        shapes, origins = _write_frames(site, aside, frames, problems)
+        if len(problems) > n_before or not origins:
             return None
-        write_json(aside / "about.json", {**shapes, "origins": [asdict(origin) for origin in origins]})
+        digests = {part: digest_of(aside / f"{part}.bin") for part in PARTS}
+        origins_as_json = [asdict(origin) for origin in origins]
+        write_sealed(aside / "about.json", {**shapes, "sha256": digests, "origins": origins_as_json})
         if target.exists():  # Broken, else `load` had found it; or another process was quicker.
             if (whole := load(key)) is not None:
                 return whole
@@ -150,8 +150,13 @@ def build(key: str, frames: Iterator[Frame], problems: Problems) -> Cached | Non
     return load(key)
 
 
+def one_size(height: int, width: int) -> str:
+    """What to do about images of several sizes: the largest side that a U-Net can take and that these have."""
+    return f"bring all images to one size by --set data.size={max(32, min(height, width, 4096) // 16 * 16)}"
+
+
 def _write_frames(
-    folder: Path, frames: Iterator[Frame], problems: Problems
+    site: str, folder: Path, frames: Iterator[Frame], problems: Problems
 ) -> tuple[dict[str, tuple[int, ...]], list[Origin]]:
     origins: list[Origin] = []
     first: Frame | None = None
@@ -162,7 +167,9 @@ def _write_frames(
                 one, other = frame.origin, first.origin
                 problems.add(
                     f"{one.name!r} is {one.width}x{one.height}, {other.name!r} of the same site is "
-                    f"{other.width}x{other.height}; set data.size to bring all images to one size"
+                    f"{other.width}x{other.height}; {one_size(other.height, other.width)}",
+                    f"site {site!r}",
+                    "images have another size than the first",
                 )
                 continue
             images.write(np.ascontiguousarray(frame.image).data)
@@ -187,5 +194,5 @@ def _sweep(folder: Path) -> None:
                 shutil.rmtree(left, ignore_errors=True)
 
 
-def _folder_of(key: str) -> Path:
+def folder_of(key: str) -> Path:
     return cache_folder() / "sites" / key

@@ -68,7 +68,8 @@ def _named(site: str, items: Sequence[Item], problems: Problems) -> list[Item]:
     """Names are written to the run folder and to pages, as UTF-8."""
     for item in items:
         if not item.name.isprintable():
-            problems.add(f"site {site!r}: the file name {item.name!r} can't be printed; rename it")
+            line = f"site {site!r}: the file name {item.name!r} can't be printed; rename it"
+            problems.add(line, f"site {site!r}", "file names can't be printed")
     return sorted((item for item in items if item.name.isprintable()), key=lambda item: item.name)
 
 
@@ -130,15 +131,15 @@ def _in_folder(folder: Path, config: DataConfig, problems: Problems) -> list[Ite
             f"site {site!r} is empty: nothing in {folder} is called {asked} and ends in {', '.join(endings) or '.dcm'}"
         )
         return []
-    for line in (*best.problems(site), *_unread(site, best)):
-        problems.add(line)
+    for line, what in (*best.problems(site), *_unread(site, best)):
+        problems.add(line, f"site {site!r}", what)
     both = sorted(best.images.keys() & best.masks.keys())
     items = [Item(key, best.images[key], best.masks[key], key) for key in both]
     return _with_cases(site, items, config, _cases_file(folder, config, problems), problems)
 
 
-def _unread(site: str, match: "_Match") -> Iterator[str]:
-    """What lies beside a site's images and looks like one of them, but can't be read: it must not just be missing."""
+def _unread(site: str, match: "_Match") -> Iterator[tuple[str, str]]:
+    """Line and cause of what lies beside a site's images and looks like one, but can't be read: it must be told."""
     used = {*match.images.values(), *match.masks.values()}
     for folder in sorted({path.parent for path in used}):
         for path in sorted(folder.iterdir()):
@@ -146,11 +147,13 @@ def _unread(site: str, match: "_Match") -> Iterator[str]:
                 continue
             if path.is_symlink():
                 if not path.exists():
-                    yield f"site {site!r}: {path} is a link that leads nowhere; fetch what it stands for, or remove it"
+                    line = f"site {site!r}: {path} is a link that leads nowhere; fetch what it stands for, or remove it"
+                    yield line, "links lead nowhere"
             elif path.suffix.lower() in OTHER_ENDINGS:
-                yield f"site {site!r}: {path} is not read; save it as PNG, JPEG, TIFF or a volume, or remove it"
+                line = f"site {site!r}: {path} is not read; save it as PNG, JPEG, TIFF or a volume, or remove it"
+                yield line, f"{path.suffix.lower()} files are not read"
             elif folder.name in IMAGE_FOLDERS and path.is_dir() and _holds_images(path):
-                yield f"site {site!r}: the images in {path} are not read; move them to {folder}"
+                yield f"site {site!r}: the images in {path} are not read; move them to {folder}", "folders are not read"
 
 
 def _holds_images(folder: Path) -> bool:
@@ -163,15 +166,18 @@ class _Match:
     masks: Mapping[str, Path]
     doubles: tuple[tuple[Path, Path], ...]
 
-    def problems(self, site: str) -> Iterable[str]:
+    def problems(self, site: str) -> Iterator[tuple[str, str]]:
+        """Line and cause."""
         for names, others, have, lack in (
             (self.images, self.masks, "image", "mask"),
             (self.masks, self.images, "mask", "image"),
         ):
             for key in sorted(names.keys() - others.keys()):
-                yield f"site {site!r}: {have} {names[key].name!r} has no {lack} of the same name"
+                line = f"site {site!r}: {have} {names[key].name!r} has no {lack} of the same name"
+                yield line, f"{have}s have no {lack} of the same name"
         for first, second in self.doubles:
-            yield f"site {site!r}: {first.name!r} and {second.name!r} have one name; remove or rename one"
+            line = f"site {site!r}: {first.name!r} and {second.name!r} have one name; remove or rename one"
+            yield line, "files have the name of another"
 
 
 def _matches(folder: Path, images: str, masks: str, endings: tuple[str, ...], format: str) -> _Match:
@@ -256,7 +262,9 @@ def _with_cases(
         return items
     where = CASES_FILE if config.case_column else f"data.case_pattern {config.case_pattern!r}"
     for name in sorted(name for name, case in named.items() if not case):
-        problems.add(f"site {site!r}: {where} names no case for {name!r}")
+        problems.add(
+            f"site {site!r}: {where} names no case for {name!r}", f"site {site!r}", f"files have no case by {where}"
+        )
     return [replace(item, case=named[item.name]) for item in items]
 
 
@@ -308,27 +316,28 @@ def _listed(site: str, path: Path, base: Path, config: DataConfig, problems: Pro
         for i, entry in enumerate(content[section]):
             where = f"site {site!r}: {path.name} {section}[{i}]"
             part = SECTIONS[section] if len(sections) == len(SECTIONS) else None
-            if item := _listed_item(where, entry, base, config, part, problems):
+            if item := _listed_item(f"site {site!r}", where, entry, base, config, part, problems):
                 items.append(item)
     names = [item.name for item in items]
     for name in sorted({name for name in names if names.count(name) > 1}):
-        problems.add(f"site {site!r}: {path.name} lists {name!r} twice")
+        problems.add(f"site {site!r}: {path.name} lists {name!r} twice", f"site {site!r}", "images are listed twice")
     return items if config.case_column else _with_cases(site, items, config, {}, problems)
 
 
 def _listed_item(
-    where: str, entry: Any, base: Path, config: DataConfig, part: str | None, problems: Problems
+    site: str, where: str, entry: Any, base: Path, config: DataConfig, part: str | None, problems: Problems
 ) -> Item | None:
     keys = ("image", "label")
     if not isinstance(entry, dict) or not all(
         isinstance(entry.get(key), str) and Path(entry[key]).name for key in keys
     ):
-        problems.add(f'{where}: expected {{"image": PATH, "label": PATH}}, got {json.dumps(entry)[:80]}')
+        line = f'{where}: expected {{"image": PATH, "label": PATH}}, got {json.dumps(entry)[:80]}'
+        problems.add(line, site, "entries don't name an image and a label")
         return None
     paths = []
     for key in ("image", "label"):
         if problem := _problem_of(base, entry[key]):
-            problems.add(f"{where}: {key} {entry[key]!r} {problem}")
+            problems.add(f"{where}: {key} {entry[key]!r} {problem[0]}", site, problem[1])
             return None
         paths.append(base / entry[key])
     # By where it lies, so that one file under two spellings is one, and no path of this machine is in a name.
@@ -337,16 +346,19 @@ def _listed_item(
     if config.case_column is not None:
         case = str(entry.get(config.case_column) or "")
         if not case:
-            problems.add(f"{where}: has no {config.case_column!r}, which data.case_column names")
+            line = f"{where}: has no {config.case_column!r}, which data.case_column names"
+            problems.add(line, site, f"entries have no {config.case_column!r}")
     return Item(name, paths[0], paths[1], case, part)
 
 
-def _problem_of(base: Path, given: str) -> str | None:
+def _problem_of(base: Path, given: str) -> tuple[str, str] | None:
+    """What is wrong with a path, and how several of the kind are told."""
     try:
         inside = (base / given).resolve().is_relative_to(base.resolve())
         exists = (base / given).exists()
     except (OSError, RuntimeError, ValueError) as error:  # A loop of links, a name too long, a zero byte.
-        return f"can't be opened ({error})"
+        return f"can't be opened ({error})", "files can't be opened"
     if not inside:
-        return f"leaves the data folder {base}; lists may only name files inside it (data.root says which folder)"
-    return None if exists else f"does not exist in {base}"
+        line = f"leaves the data folder {base}; lists may only name files inside it (data.root says which folder)"
+        return line, f"files are not in the data folder {base}"
+    return None if exists else (f"does not exist in {base}", f"files do not exist in {base}")

@@ -1,5 +1,6 @@
 """One image file as an array (PNG, JPEG, TIFF, BMP; grey or colour; 8 or 16 bit), and grey values as bytes."""
 
+import json
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -32,6 +33,8 @@ NEARLY_WHOLE = 1e-3
 """A resampled mask's 0.9999999 is a 1."""
 MAX_PIXELS = 64_000_000
 """A file that claims more is taken for a mistake, before it is decoded."""
+UNREADABLE, COLOURED = "images can't be read", "masks are coloured"
+UNKNOWN_VALUES = "masks hold values that data.classes gives to no class"
 PERCENTILES = (0.5, 99.5)
 """Grey values between these become 0 to 255: a few bright pixels must not darken the rest."""
 
@@ -43,7 +46,7 @@ def open_image(path: Path) -> Image.Image:
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             file = Image.open(path)
     except Exception as error:  # noqa: BLE001 (a damaged file may make a decoder raise anything)
-        raise DataError(f"can't read the image {path}: {_reason(error)}") from None
+        raise DataError(f"can't read the image {path}: {_reason(error)}", UNREADABLE) from None
     if file.format not in FORMATS.get(path.suffix.lower(), (file.format,)):
         file.close()
         raise DataError(f"{path} is a {file.format} file by its content; give it the ending that it is")
@@ -104,7 +107,7 @@ def label_values(path: Path, classes: Classes) -> Bytes:
         values = _decoded(file, path) if wide else _converted(file, "L" if is_grey(file) else "RGB", path)
     if values.ndim == 3:
         if (values != values[..., :1]).any():
-            raise DataError(f"mask {path} is coloured; save one grey value (or palette index) for each class")
+            raise DataError(f"mask {path} is coloured; save one grey value (or palette index) for each class", COLOURED)
         values = values[..., 0]
     if path.suffix.lower() in LOSSY:
         values = _nearest(values, [0, 255] if classes is FOREGROUND else sorted({0}.union(*classes.values())))
@@ -127,8 +130,17 @@ def checked_labels(values: NDArray[Any], classes: Classes, path: Path) -> Bytes:
     if unexpected := sorted(set(found.tolist()) - {0}.union(*classes.values())):
         known = sorted({0}.union(*classes.values()))
         said = "0 to 255" if classes is FOREGROUND else str(known)
-        raise DataError(f"mask {path} holds the value {unexpected[0]:g}, which data.classes gives to no class ({said})")
+        line = f"mask {path} holds the value {unexpected[0]:g}, which data.classes gives to no class ({said})"
+        if all(value in range(1, 256) for value in unexpected):
+            line += f"; to make it a class of its own, add --set 'data.classes={_with_class(classes, unexpected)}'"
+        raise DataError(line, UNKNOWN_VALUES)
     return values.astype(np.uint8)
+
+
+def _with_class(classes: Classes, values: Sequence[float]) -> str:
+    """Classes as TOML in one line, and one more of these values."""
+    more = {**classes, "other": [int(value) for value in values]}
+    return "{" + ", ".join(f"{json.dumps(name)} = {list(members)}" for name, members in more.items()) + "}"
 
 
 def class_masks(labels: Bytes, classes: Classes) -> Bytes:
@@ -179,11 +191,11 @@ def _decoded(file: Image.Image, path: Path) -> NDArray[Any]:
     try:
         return np.asarray(file)
     except Exception as error:  # noqa: BLE001 (a damaged file may make a decoder raise anything)
-        raise DataError(f"can't read the image {path}: {error}") from None
+        raise DataError(f"can't read the image {path}: {error}", UNREADABLE) from None
 
 
 def _converted(file: Image.Image, mode: str, path: Path) -> Bytes:
     try:
         return np.asarray(file.convert(mode), np.uint8)
     except Exception as error:  # noqa: BLE001 (a damaged file may make a decoder raise anything)
-        raise DataError(f"can't read the image {path}: {error}") from None
+        raise DataError(f"can't read the image {path}: {error}", UNREADABLE) from None

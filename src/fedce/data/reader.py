@@ -25,6 +25,8 @@ from fedce.data.resizing import How, to_size
 from fedce.data.volumes import Plane, read_pair
 from fedce.errors import DataError, Problems
 
+OTHER_SIZE = "masks have another size than their images"
+
 
 @dataclass(frozen=True)
 class Reading:
@@ -37,14 +39,14 @@ class Reading:
     plane: Plane
 
 
-def read_frames(items: Sequence[Item], how: Reading, problems: Problems) -> Iterator[Frame]:
+def read_frames(site: str, items: Sequence[Item], how: Reading, problems: Problems) -> Iterator[Frame]:
     """All frames of a site, with every slice of a volume; what can't be read is a problem, and the next is tried."""
     colour = False
     for item in items:
         with suppress(DataError):  # Told when it is read.
             colour = colour or _is_colour(item)
     for i, item in enumerate(items):
-        with problems.collected():
+        with problems.collected(f"site {site!r}"):
             for name, image, labels, spacing in _pictures(item, how):
                 yield _frame(name, i, image, labels, spacing, how, 3 if colour else 1)
 
@@ -65,7 +67,9 @@ def _pictures(item: Item, how: Reading) -> Iterator[Picture]:
         image, labels = image_bytes(item.image, how.intensity), label_values(item.mask, how.classes)
         if image.shape[1:] != labels.shape:
             (h, w), (mask_h, mask_w) = image.shape[1:], labels.shape
-            raise DataError(f"mask {item.mask} is {mask_w}x{mask_h}, its image {w}x{h}; they must be the same")
+            raise DataError(
+                f"mask {item.mask} is {mask_w}x{mask_h}, its image {w}x{h}; they must be the same", OTHER_SIZE
+            )
         yield item.name, image, labels, None
         return
     volume, mask = read_pair(item.image, item.mask, how.plane)

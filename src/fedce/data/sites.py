@@ -14,13 +14,12 @@ from numpy.typing import NDArray
 from fedce.config import BUILT_IN, DataConfig, parse
 from fedce.data import cache as site_cache
 from fedce.data import synthetic
-from fedce.data.cache import Origin, cache_folder
+from fedce.data.cache import Cached, Frame, Origin
 from fedce.data.items import Item, find_items
 from fedce.data.pixels import FOREGROUND, Classes
 from fedce.data.reader import Reading, read_frames
 from fedce.data.splits import Split, joined, leaks, split, spread_out, stated
 from fedce.errors import DataError, Problems, nearest
-from fedce.files import writing
 
 Pixels = NDArray[np.uint8]
 Notify = Callable[[str], None]
@@ -233,21 +232,21 @@ def _trained_slices(
 
 def _read(
     name: str, items: Sequence[Item], classes: Classes, config: DataConfig, notify: Notify, problems: Problems
-) -> site_cache.Cached | None:
+) -> Cached | None:
     """From the cache, or decoded into it."""
     how = Reading(classes, config.size, config.resize, config.intensity, config.plane)
     contents: list[str] = []
-    with problems.collected():
-        for item in items:
+    for item in items:
+        with problems.collected(f"site {name!r}"):
             contents += [item.name, site_cache.content_of(item.image), site_cache.content_of(item.mask)]
     if len(contents) < 3 * len(items):
         return None
     options = {**asdict(how), "classes": {key: list(values) for key, values in classes.items()}}
     key = site_cache.key_of(contents, options)
-    if (cached := site_cache.load(key)) is not None:
+    if (cached := _known(key, name, notify)) is not None:
         return cached
     notify(f"reading site {name}: {len(items)} {'volumes' if items[0].is_volume else 'images'}")
-    return site_cache.build(key, read_frames(items, how, problems), problems)
+    return site_cache.build(name, key, read_frames(name, items, how, problems), problems)
 
 
 def _case_of(items: Sequence[Item], site: str, file: str) -> str:
@@ -272,7 +271,7 @@ def _alike(members: Sequence[SiteData]) -> Iterator[SiteData]:
             (h, w), (h0, w0) = member.images.shape[2:], first.images.shape[2:]
             raise DataError(
                 f"site {member.name!r} has images of {w}x{h} pixels, site {first.name!r} of {w0}x{h0}; "
-                "set data.size to bring all images to one size"
+                f"{site_cache.one_size(min(h, h0), min(w, w0))}"
             )
         yield with_n_channels(member, n_channels)
 
@@ -289,30 +288,32 @@ def _built_in(config: DataConfig, notify: Notify) -> Sites:
     size = config.size or scale.size
     members = []
     for name, n in _chosen(synthetic.counts(federation, scale.share), config).items():
-        images, masks = (_cached(config, name, n, size, part, notify) for part in ("images", "masks"))
         files = tuple(f"{name}-{i:04d}.png" for i in range(n))
-        members.append(SiteData(name, images, masks, files, files, split(name, files, config.split, config.seed)))
+        drawn = _drawn(config, name, n, size, files, notify)
+        own = split(name, files, config.split, config.seed)
+        members.append(SiteData(name, drawn.images, drawn.masks, files, files, own))
     return Sites(config, federation.classes, tuple(members))
 
 
-def _cached(config: DataConfig, site: str, n: int, size: int, part: str, notify: Notify) -> Pixels:
+def _drawn(config: DataConfig, site: str, n: int, size: int, files: Sequence[str], notify: Notify) -> Cached:
     """Generated once, then mapped from the cache; a changed generator has another key."""
-    key = f"{config.source}-{size}px-seed{config.seed}-{_generator_version()}"
-    path = cache_folder() / "synthetic" / key / f"{site}-{n}-{part}.npy"
-    if not path.exists():
-        notify(f"drawing {n} images of {config.source} {site} at {size}x{size}")
-        arrays = dict(
-            zip(("images", "masks"), synthetic.generate(config.source, site, n, size, config.seed), strict=True)
-        )
-        for name, array in arrays.items():
-            with writing(path.with_name(f"{site}-{n}-{name}.npy")) as aside, aside.open("wb") as file:
-                np.save(file, array, allow_pickle=False)
-    try:
-        pixels: Pixels = np.load(path, mmap_mode="r", allow_pickle=False)
-    except ValueError:  # Cut off by a full disk or a copy: drawn again.
-        path.unlink()
-        return _cached(config, site, n, size, part, notify)
-    return pixels
+    key = site_cache.key_of([_generator_version()], [config.source, site, n, size, config.seed])
+    if (cached := _known(key, site, notify)) is not None:
+        return cached
+    notify(f"drawing {n} images of {config.source} {site} at {size}x{size}")
+    images, masks = synthetic.generate(config.source, site, n, size, config.seed)
+    frames = (Frame(images[i], masks[i], Origin(files[i], i, size, size, None, ())) for i in range(n))
+    built = site_cache.build(site, key, frames, Problems())
+    assert built is not None
+    return built
+
+
+def _known(key: str, site: str, notify: Notify) -> Cached | None:
+    """From the cache; told where something is there that can't be used."""
+    cached = site_cache.load(key)
+    if cached is None and (folder := site_cache.folder_of(key)).exists():
+        notify(f"the cache of site {site} in {folder} was changed since it was written; it is made again")
+    return cached
 
 
 @cache

@@ -17,6 +17,7 @@ from fedce.errors import DataError
 Plane = Literal["axial", "coronal", "sagittal"]
 ENDINGS = (".nii.gz", ".nii", ".mha", ".mhd", ".nrrd")
 NIFTI = (".nii", ".nii.gz")
+UNREADABLE = "volumes can't be read"
 MAX_VOXELS = 512_000_000
 # NIfTI's axes point to the patient's right, front and head; DICOM's, and ITK's, to left, back and head.
 TO_RAS = np.diag([-1.0, -1.0, 1.0])
@@ -122,7 +123,7 @@ def _itk_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        raise DataError(f"can't read the volume {path}: {_reason(error)}") from None
+        raise DataError(f"can't read the volume {path}: {_reason(error)}", UNREADABLE) from None
 
 
 def _file(path: Path) -> Any:
@@ -148,7 +149,7 @@ def _nifti(path: Path, channel: int | None) -> Any:
     except DataError:
         raise
     except Exception as error:  # noqa: BLE001 (a damaged header may make the reader raise anything)
-        raise DataError(f"can't read the volume {path}: {str(error) or type(error).__name__}") from None
+        raise DataError(f"can't read the volume {path}: {str(error) or type(error).__name__}", UNREADABLE) from None
     values = values.astype(np.float32) if values.dtype.kind == "f" else values
     image = sitk.GetImageFromArray(np.ascontiguousarray(values.T))
     if values.ndim == 3:
@@ -229,7 +230,8 @@ def _check_same_place(image: Any, mask: Any, image_path: Path, mask_path: Path) 
     if image.GetSize() != mask.GetSize():
         sizes = ["x".join(map(str, one.GetSize())) for one in (mask, image)]
         raise DataError(
-            f"mask {mask_path} is {sizes[0]}, its image {image_path.name} {sizes[1]}; they must be the same"
+            f"mask {mask_path} is {sizes[0]}, its image {image_path.name} {sizes[1]}; they must be the same",
+            "masks have another size than their volumes",
         )
     # The corners tell of origin, spacing and direction at once, in millimetres.
     for corner in product(*((0, size - 1) for size in image.GetSize())):
@@ -238,7 +240,8 @@ def _check_same_place(image: Any, mask: Any, image_path: Path, mask_path: Path) 
         if distance > TOLERANCE_MM:
             raise DataError(
                 f"mask {mask_path} lies {distance:.1f} mm away from its image {image_path.name}; "
-                "is it another patient's, or saved without its affine?"
+                "is it another patient's, or saved without its affine?",
+                "masks lie elsewhere than their volumes",
             )
 
 

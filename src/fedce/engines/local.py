@@ -21,7 +21,7 @@ from typing import Any, Protocol, Self
 import torch
 
 from fedce.algorithms.base import Memory
-from fedce.engines.shared import Block, die_with_parent
+from fedce.engines.shared import Block, serve_parent
 from fedce.errors import EngineError, FedceError
 from fedce.federation import run_again
 from fedce.messages import MAX_MODELS, Reply, Task
@@ -233,8 +233,7 @@ class _Worker:
 
     def work(self, pipe: Connection, close: Sequence[Connection]) -> None:
         """Serve tasks until the other end of the pipe is closed."""
-        die_with_parent()
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle.
+        serve_parent()
         for other in close:
             other.close()
         torch.set_num_threads(1)

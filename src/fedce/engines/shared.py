@@ -33,6 +33,13 @@ def die_with_parent() -> None:
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
+def serve_parent() -> None:
+    """In a forked process: its parent handles Ctrl-C and SIGTERM, ends it by SIGTERM, and it ends with its parent."""
+    die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
 class Block:
     """A piece of shared memory. Pages cost nothing until they are written.
 

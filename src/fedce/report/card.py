@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from fedce.config import BUILT_IN, Config
-from fedce.files import read_about
+from fedce.files import read_tensors
 from fedce.record import RunFolder
 
 FEW_CASES = 10
@@ -41,7 +41,7 @@ def _input(run: RunFolder, config: Config, results: Mapping[str, Any]) -> str:
     file = next((path for path in (run.model_file, *_own_models(run)) if path.exists()), None)
     if file is None:
         return f"The model is no longer in the run folder. {out}"
-    n_channels, height, width = read_about(file)["shape"]
+    n_channels, height, width = read_tensors(file)[1]["shape"]
     channels = "1 channel" if n_channels == 1 else f"{n_channels} channels"
     return (
         f"Images of {width} x {height} pixels and {channels}; others are {RESIZED[config.data.resize]} to that. {out}"

@@ -8,6 +8,8 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from fedce.words import printable
+
 
 def page(template: str, *, script: str = "sort.js", connects: bool = False, **values: Any) -> bytes:
     """`script` is the only one that the page may run: its digest is in the page's policy.
@@ -32,4 +34,10 @@ def _environment() -> Environment:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=_shown,
     )
+
+
+def _shown(value: Any) -> Any:
+    """Names and reasons come from sites: signs that turn the direction of a line, or that nobody sees, are escaped."""
+    return printable(value, kept="\n\t") if type(value) is str else value

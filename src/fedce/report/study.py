@@ -2,26 +2,24 @@
 
 from base64 import b64encode
 from collections.abc import Mapping
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from fedce.errors import RunError
-from fedce.files import read_json, write_bytes
+from fedce.files import read_sealed, write_bytes
+from fedce.forms import Study, check
 from fedce.report.pages import page
 from fedce.words import cell_text
 
 PAPER, PAGE_INK, FILE_INK = b'style="background:#fff" ', b"currentColor", b"#1c2126"
-NEW_KEYS = {"shown", "pictures"}
 
 
 def write_study_report(folder: Path) -> Path:
     """Write report.html; its links to CSV files work while it lies beside them."""
-    about = read_json(folder / "study.json")
-    outcomes = about["outcomes"] if isinstance(about, dict) and "outcomes" in about else [{}]
-    if not all(outcome.keys() >= NEW_KEYS for outcome in outcomes):
-        raise RunError(
-            f"{folder / 'study.json'} does not hold the whole page; conduct the study again, by this version"
-        )
+    about = read_sealed(folder / "study.json")
+    check(Study, about, str(folder / "study.json"), "conduct the study again, by this version")
+    outcomes = about["outcomes"]
     heading = f"{outcomes[0]['title'] if len(outcomes) == 1 else 'Studies'} on {about['data']}"
     shown = [_shown(folder, outcome) for outcome in outcomes]
     path = folder / "report.html"
@@ -51,6 +49,8 @@ def _table(table: Mapping[str, Any]) -> dict[str, Any]:
 
 def _picture(folder: Path, picture: Mapping[str, Any], tables: Mapping[str, Any]) -> dict[str, Any]:
     content = (folder / picture["file"]).read_bytes()
+    if (digest := sha256(content).hexdigest()) != picture.get("sha256", digest):
+        raise RunError(f"{folder / picture['file']} was changed since it was written; conduct the study again")
     is_svg = picture["file"].endswith(".svg")
     return {
         "caption": picture["caption"],

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from fedce.errors import RunError
-from fedce.files import read_json
+from fedce.files import read_sealed
+from fedce.forms import Value, check
 from fedce.record import RunFolder
 
 METHODS = {
@@ -12,7 +12,6 @@ METHODS = {
     "shapley": ("Shapley values", "the mean gain in test Dice over all coalitions that the site can join"),
     "reconstruction": ("Shapley values of the rounds", "the mean gain in validation Dice over each round's coalitions"),
 }
-KEYS = {"method", "values", "shares", "clipped", "estimate", "agreement"}
 
 
 def truths(run: RunFolder) -> list[dict[str, Any]]:
@@ -21,9 +20,8 @@ def truths(run: RunFolder) -> list[dict[str, Any]]:
 
 
 def _truth(run: RunFolder, name: str) -> dict[str, Any]:
-    found = read_json(run.path / name)
-    if not isinstance(found, dict) or not found.keys() >= KEYS or found["method"] not in METHODS:
-        raise RunError(f"{run.path / name} is not what 'fedce value' writes; delete it, or value the run again")
+    found = read_sealed(run.path / name)
+    check(Value, found, str(run.path / name), "delete it, or value the run again")
     title, meaning = METHODS[found["method"]]
     return {
         "method": found["method"],

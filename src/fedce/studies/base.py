@@ -11,7 +11,6 @@ from fedce.config import Config
 from fedce.data import Sites
 from fedce.experiment import Result
 from fedce.jobs import Store
-from fedce.record import RunFolder
 from fedce.words import cell_text
 
 METHODS = ("standalone", "fedavg", "uniform", "qfedavg", "cffl", "fedci", "cgsv", "fedce", "fedce-sum")
@@ -132,7 +131,7 @@ class Context:
 
     def rounds(self, config: Config) -> list[dict[str, Any]]:
         """The ledger's rounds of a training that is done."""
-        return RunFolder(self.store.path(config)).rounds()
+        return self.store.rounds(config)
 
     def leave_one_out(self) -> list[Config]:
         """FedCE with everybody and without each site, with every seed."""

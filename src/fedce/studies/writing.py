@@ -1,16 +1,18 @@
 """Outcomes as files: an HTML and a Markdown page, a CSV of every table and figure, the pictures, and JSON."""
 
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from fedce.files import csv_text, write_bytes, write_json
+from fedce.files import csv_text, write_bytes, write_sealed
 from fedce.report.study import standing_alone, write_study_report
 from fedce.studies.base import Outcome, Picture, Table
 
 
 def write(folder: Path, outcomes: Sequence[Outcome], about: Mapping[str, Any]) -> Path:
     """Write everything; returns the HTML page."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for outcome in outcomes:
         for table in outcome.tables:
             write_bytes(folder / csv_name(outcome, table), to_csv(table).encode())
@@ -18,7 +20,7 @@ def write(folder: Path, outcomes: Sequence[Outcome], about: Mapping[str, Any]) -
             write_bytes(folder / picture_name(outcome, picture), _file(picture))
             if picture.data is not None:
                 write_bytes(folder / csv_name(outcome, picture.data), to_csv(picture.data).encode())
-    write_json(folder / "study.json", {**about, "outcomes": [_as_json(outcome) for outcome in outcomes]})
+    write_sealed(folder / "study.json", {**about, "outcomes": [_as_json(outcome) for outcome in outcomes]})
     write_bytes(folder / "study.md", to_markdown(outcomes, about).encode())
     # From the files, so that 'fedce report' gives the same page again.
     return write_study_report(folder)
@@ -66,6 +68,7 @@ def _as_json(outcome: Outcome) -> dict[str, Any]:
         "pictures": [
             {
                 "file": picture_name(outcome, picture),
+                "sha256": sha256(_file(picture)).hexdigest(),
                 "caption": picture.caption,
                 "table": picture.data.name if picture.data is not None else None,
             }

@@ -13,7 +13,7 @@ import tomli_w
 from fedce.data.prepare import fundus, prostate
 from fedce.data.prepare.sources import Case, Found, Source, place
 from fedce.errors import DataError, ManyProblems, Problems, RunError
-from fedce.files import read_json, write_bytes, write_json
+from fedce.files import read_sealed, write_bytes, write_sealed
 
 __all__ = ["SiteSummary", "Source", "Summary", "Task", "guide", "prepare", "sources_of"]
 
@@ -80,7 +80,7 @@ class _Ledger:
 
     def save(self) -> None:
         sites = {site: about | {"cases": dict(sorted(about["cases"].items()))} for site, about in self.sites.items()}
-        write_json(self.path, {"sites": dict(sorted(sites.items()))})
+        write_sealed(self.path, {"sites": dict(sorted(sites.items()))})
         self.saved = monotonic()
 
 
@@ -99,8 +99,8 @@ def prepare(task: Task, source: Path, out: Path, notify: Notify) -> Summary:
     problems = Problems()
     sites = tuple(_make_site(item, found[item.site], source, ledger, notify, problems) for item in SOURCES[task])
     write_bytes(out / "experiment.toml", tomli_w.dumps(_experiment(task, out)).encode())
-    if problems.lines:
-        notify(f"{len(problems.lines)} cases could not be used; all others are in {out}")
+    if len(problems):
+        notify(f"{len(problems)} cases could not be used; all others are in {out}")
     problems.raise_any(str(source))
     return Summary(out, sites)
 
@@ -135,7 +135,7 @@ def _open_ledger(out: Path) -> _Ledger:
             raise DataError(f"{out} is not empty and holds no prepared data; give another folder")
         return _Ledger(path)
     try:
-        return _Ledger(path, read_json(path)["sites"])
+        return _Ledger(path, read_sealed(path)["sites"])
     except (RunError, KeyError, TypeError):
         raise DataError(
             f"{path} is not what 'fedce data prepare' writes; remove it to prepare everything again"

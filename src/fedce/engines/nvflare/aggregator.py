@@ -20,7 +20,7 @@ from nvflare.app_common.aggregators.model_aggregator import ModelAggregator
 from fedce.algorithms.base import Account
 from fedce.algorithms.fedce import FedCE, gamma_cos
 from fedce.errors import ConfigError, ReplyError, nearest
-from fedce.files import read_json, write_json
+from fedce.files import read_sealed, write_sealed
 from fedce.params import (
     KINDS,
     MAX_EXACT_COUNT,
@@ -67,7 +67,7 @@ class FedCEAggregator(ModelAggregator):  # type: ignore[misc]
         self.accounts: dict[str, Account] = {}
         """What each site has earned, over the rounds that it took part in."""
         if history_file and Path(history_file).exists():
-            self.restore(read_json(Path(history_file)))
+            self.restore(read_sealed(Path(history_file)))
 
     @property
     def shares(self) -> dict[str, float]:
@@ -130,7 +130,7 @@ class FedCEAggregator(ModelAggregator):  # type: ignore[misc]
             self.accounts[site] = Account(old.rounds + 1, cos=old.cos + cos, err=err)
         self._round_no = self._round_no + 1 if round_no is None else round_no
         if self.history_file:
-            write_json(Path(self.history_file), self.history())
+            write_sealed(Path(self.history_file), self.history())
         return self._algorithm.weights(self.accounts, present)
 
     def history(self) -> dict[str, Any]:
