@@ -240,8 +240,11 @@ def test_another_experiment_than_it_was_started_with_is_found(run: RunFolder):
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        (lambda results: results["contributions"].pop("site1"), "results.json gives site1 None"),
-        (lambda results: results["contributions"].update(friend=0.5), "results.json gives friend 0.5"),
+        (lambda results: results["contributions"].pop("site1"), "are not of the same sites: 'site1' is only in one"),
+        (
+            lambda results: [results[key].update(friend=1) for key in ("contributions", "images", "train_images")],
+            "results.json gives friend 1",
+        ),
         (lambda results: results["dice"].update(site1=0.99), "results.json gives site1 Dice 0.99"),
         (lambda results: results["validation_dice"].update(site1=0.9), "results.json gives site1 validation Dice 0.9"),
         (lambda results: results["fairness"].update(mean=0.9), "the fairness in results.json does not follow"),
