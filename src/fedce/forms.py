@@ -6,12 +6,12 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedce.errors import RunError, first_problem
+from fedce.ranges import DiceByClass, Images, Loss, Replicates, Score, Seconds
 
 Time = Annotated[float, Field(ge=-1e10, le=1e11)]
 """Seconds since 1970, by whatever clock; what can't be told as a date is none."""
 Number = Annotated[float, Field(allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1 + 1e-9)]
-Dice = Annotated[float, Field(ge=0, le=1)]
 
 
 class _Form(BaseModel):
@@ -28,21 +28,21 @@ class Line(_Form):
 
 
 class _DataFacts(_Form):
-    n_train: int
-    n_validation: int
-    n_test: int
+    n_train: Images
+    n_validation: Images
+    n_test: Images
     fingerprint: str
 
 
 class _SiteFacts(_Form):
-    n_train: int
+    n_train: Images
     weight: Number
     share: Number
-    score: Number | None
-    loss: Number | None
-    err_replicates: list[Number]
+    score: Score | None
+    loss: Loss | None
+    err_replicates: Replicates
     flags: list[str]
-    seconds: Number
+    seconds: Seconds
 
 
 class _Start(Line):
@@ -52,7 +52,7 @@ class _Start(Line):
 class _Round(Line):
     round: Annotated[int, Field(ge=0)]
     seconds: Number
-    mean_score: Number
+    mean_score: Score
     sites: dict[str, _SiteFacts]
     rejected: dict[str, str]
     notes: list[str]
@@ -70,9 +70,9 @@ class _Event(Line):
 
 
 class _Evaluation(_Form):
-    validation_dice: Dice
-    test_dice_by_class: Annotated[dict[str, Dice], Field(min_length=1)]
-    test_dice_without: Dice | None
+    validation_dice: Score
+    test_dice_by_class: DiceByClass
+    test_dice_without: Score | None
 
 
 class _End(Line):
@@ -106,10 +106,10 @@ class Results(_Form):
     contributions: Annotated[dict[str, Share], Field(min_length=1)]
     intervals: dict[str, Any] | None
     order_settled_from: int | None
-    dice: dict[str, Dice]
-    dice_by_class: Annotated[dict[str, dict[str, Dice]], Field(min_length=1)]
-    dice_without: dict[str, Dice | None]
-    validation_dice: dict[str, Dice]
+    dice: dict[str, Score]
+    dice_by_class: Annotated[dict[str, dict[str, Score]], Field(min_length=1)]
+    dice_without: dict[str, Score | None]
+    validation_dice: dict[str, Score]
     fairness: dict[str, Number]
     images: dict[str, int]
     train_images: dict[str, int]

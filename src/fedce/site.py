@@ -18,6 +18,7 @@ from fedce.files import Arrays, read_tensors, write_tensors
 from fedce.learn import Batch, Learner, check_finite
 from fedce.messages import Evaluation, Member, Reply, Task
 from fedce.params import Layout, Params, Vector
+from fedce.ranges import SCORE
 
 N_REPLICATES = 20
 """Bootstrap samples of the validation cases; a few more numbers a round for honest intervals."""
@@ -89,7 +90,8 @@ class Hospital:
     def score_replicates(self, params: Params) -> tuple[float, ...]:
         if len(self._validation) < 2:  # Nothing to draw from.
             return ()
-        return tuple((self._resampling @ self._validate(params)).tolist())
+        # The fractions of a sample sum to 1 only up to rounding.
+        return tuple(SCORE.nearest(score) for score in (self._resampling @ self._validate(params)).tolist())
 
     def _validate(self, params: Params) -> NDArray[np.float64]:
         """Dice of each validation case. The last model's are kept, because its replicates are asked for next."""
