@@ -29,6 +29,13 @@ USUAL_SPREAD = 0.5
 """How much above the round's median a layer's running variances may be in any case, as a part of it."""
 TIMES_SHIFT, TIMES_SPREAD = 5.0, 20.0
 """As many times as the sites are off by in the median: where images differ in brightness, the first layer's all are."""
+LEFT_OUT = "left out by the experiment"
+EXPELLED = "expelled"
+ABSENT = "absent"
+NOT_DRAWN = "not drawn"
+NOT_THERE = "not there when the round began"
+NO_REPLY = "no reply"
+"""Why a site whose reply was not rejected has no part in a round."""
 VARIANCE_FLOOR = 1e-5
 """What batch norm adds to a variance before it divides by its root."""
 
@@ -370,6 +377,22 @@ def rounds(
             n_models=checked.n_models,
             seconds=perf_counter() - start,
         )
+
+
+def missing_of(done: Round, members: Iterable[str], leave_out: Sequence[str]) -> dict[str, str]:
+    """Members who have no part in a round, and the reason; those whose reply was rejected have theirs already."""
+    reasons = {
+        LEFT_OUT: leave_out,
+        NO_REPLY: done.asked,
+        EXPELLED: done.state.expelled,
+        ABSENT: done.absent,
+        NOT_DRAWN: done.state.draws,
+    }
+    return {
+        site: next((reason for reason, sites in reasons.items() if site in sites), NOT_THERE)
+        for site in members
+        if site not in (*done.replies, *done.rejected)
+    }
 
 
 def similarity_to_others(updates: Mapping[str, Vector], rho: Mapping[str, float]) -> dict[str, float | None]:

@@ -77,11 +77,24 @@ def write_json(path: Path, value: Any) -> None:
 
 def read_json(path: Path) -> Any:
     try:
-        return json.loads(path.read_text("utf-8"))
+        return json.loads(path.read_text("utf-8"), parse_constant=_no_number, object_pairs_hook=_each_once)
     except OSError as error:
         raise RunError(f"can't read {path}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
         raise RunError(f"{path} is not valid JSON ({error}); was it edited?") from None
+
+
+def _no_number(text: str) -> Any:
+    raise ValueError(f"{text} is no number of JSON")
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Of two values of one key, two readers may take different ones."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(key for i, (key, _) in enumerate(pairs) if key in dict(pairs[:i]))
+        raise ValueError(f"the key {twice!r} is there twice")
+    return found
 
 
 def write_tensors(path: Path, arrays: Arrays, about: Mapping[str, Any]) -> None:

@@ -46,6 +46,9 @@ class _SiteFacts(_Form):
 
 
 class _Start(Line):
+    format: Annotated[int, Field(ge=1, strict=True)] = 1
+    command: str = ""
+    versions: dict[str, str] = {}
     sites: dict[str, _DataFacts]
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedce.allocation import allocate, bounded, fraction, in_cents, money
+from fedce.allocation import allocate, bounded, doubts_of, fraction, in_cents, money
 from fedce.errors import ConfigError
 
 RAW = st.lists(st.floats(0.0, 1.0), min_size=2, max_size=12).filter(lambda values: sum(values) > 1e-3)
@@ -52,7 +52,7 @@ def test_without_bounds_shares_stay(values: list[float]):
 
 RESULTS = {
     "contributions": {"a": 0.5, "b": 0.3, "c": 0.2},
-    "train_images": {"a": 10, "b": 10, "c": 80},
+    "train_images_used": {"a": 10, "b": 10, "c": 80},
     "intervals": {"low": {"a": 0.4, "b": 0.2, "c": 0.1}, "high": {"a": 0.6, "b": 0.4, "c": 0.3}},
 }
 
@@ -97,3 +97,57 @@ def test_amounts_and_shares_are_read():
     assert money("100_000") == 100_000
     assert money("0.01") == Decimal("0.01")
     assert fraction("--cap", "2%") == fraction("--cap", "0.02")
+
+
+CERTAIN = {
+    "contributions": {"a": 0.5, "b": 0.3, "c": 0.2},
+    "intervals": {
+        "low": {"a": 0.4, "b": 0.2, "c": 0.1},
+        "high": {"a": 0.6, "b": 0.4, "c": 0.3},
+        "indistinguishable": [["b", "c"]],
+    },
+    "initial_dice": {"a": 0.3, "b": 0.3},
+    "validation_interval": {"a": [0.2, 0.6], "b": [0.31, 0.5], "c": [0.9, 0.95]},
+}
+NO_TWO = "no two sites can be told apart by the intervals of their contributions"
+NOT_BETTER = "at no site is the final model's validation Dice above that of the initial model by more than its interval"
+
+
+@pytest.mark.parametrize(
+    ("change", "doubts"),
+    [
+        ({}, []),
+        ({"intervals": None}, ["the contributions have no intervals (too few rounds, or shares that are no mean over"]),
+        ({"intervals": None, "no_intervals": "2 cases"}, ["the contributions have no intervals (2 cases)"]),
+        ({"intervals": {**CERTAIN["intervals"], "indistinguishable": [["a", "b"], ["c", "b"], ["c", "a"]]}}, [NO_TWO]),
+        # Only a and b could be told apart from c, which has no interval.
+        (
+            {
+                "intervals": {
+                    "low": {"a": 0.4, "b": 0.2, "c": None},
+                    "high": {"a": 0.6, "b": 0.4, "c": None},
+                    "indistinguishable": [["a", "b"]],
+                }
+            },
+            [NO_TWO],
+        ),
+        ({"validation_interval": {"a": [0.2, 0.6], "b": [0.3, 0.5], "c": [0.9, 0.95]}}, [NOT_BETTER]),
+        ({"validation_interval": {"a": None, "b": None, "c": None}}, [NOT_BETTER]),
+        ({"initial_dice": {}}, [NOT_BETTER]),
+    ],
+)
+def test_what_speaks_against_paying_by_contribution(change, doubts):
+    results = {**CERTAIN, **change}
+    for rule in ("contribution", "mix"):
+        found = doubts_of(rule, results)
+        assert len(found) == len(doubts)
+        assert all(one.startswith(other) for one, other in zip(found, doubts, strict=True))
+    for rule in ("samples", "equal"):
+        assert doubts_of(rule, {**results, "intervals": None}) == []
+
+
+def test_a_site_without_an_interval_has_no_amounts_at_its_ends():
+    ends = {"low": {"a": 0.4, "b": 0.2, "c": None}, "high": {"a": 0.6, "b": 0.4, "c": None}}
+    payout = allocate({**RESULTS, "intervals": ends}, "1000")["contribution"]
+    assert payout.low == {"a": Decimal("400.00"), "b": Decimal("200.00"), "c": None}
+    assert payout.high["c"] is None

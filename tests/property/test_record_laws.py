@@ -73,7 +73,7 @@ def recorded(folder: Path, entry: dict) -> dict:
 def test_a_round_that_the_border_passes_is_recorded_and_read_back(tmp_path, algorithm, claims):
     liars = Liars(algorithm, lambda reply: replace(reply, **claims) if reply.site == "b" else reply)
     for done in rounds(algorithm, liars.federation.state, liars, 3, detect=True):
-        entry = _ledger_entry(done)
+        entry = _ledger_entry(done, SITES, ())
         found = recorded(tmp_path, entry)
         assert {**entry, "previous": found["previous"]} == found
 
