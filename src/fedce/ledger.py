@@ -195,6 +195,8 @@ def _order(entries: Numbered) -> Iterator[str]:
         yield f"line {entries[0][0]} should be the start, and is {entries[0][1]['kind']!r}"
     expected = 0
     for number, entry in entries:
+        if entry["kind"] == "start" and number > 1:
+            yield f"line {number} is a second start"
         if entry["kind"] != "round":
             continue
         if entry.get("round") != expected:
@@ -488,7 +490,11 @@ class _Replay(_Part):
         super().__init__()
         rounds = [(number, entry) for number, entry in entries if entry["kind"] == "round"]
         algorithm = algorithms.built_in(run.config.algorithm)
+        ends = [entry["shares"] for _, entry in entries if entry["kind"] == "end"]
         if not isinstance(algorithm, (FedCE, *BY_IMAGES, *ALIKE, *BY_MEAN_WEIGHT)):
+            if rounds:
+                last = {site: float(facts["share"]) for site, facts in rounds[-1][1]["sites"].items()}
+                self._ended([{site: share for site, share in end.items() if site in last} for end in ends], last)
             self.unchecked.append(
                 f"the shares: those of {run.config.algorithm.name} don't follow from the ledger alone"
             )
@@ -513,7 +519,11 @@ class _Replay(_Part):
             self.unchecked.append(f"the weights: those of {run.config.algorithm.name} don't follow from the ledger")
         what = "shares" if isinstance(algorithm, BY_MEAN_WEIGHT) else "weights and shares"
         self.facts.append(f"{what} of {len(rounds)} rounds worked out again")
-        for ended in (entry["shares"] for _, entry in entries if entry["kind"] == "end"):
+        self._ended(ends, shares)
+
+    def _ended(self, ends: Sequence[Mapping[str, float]], shares: Mapping[str, float]) -> None:
+        """The end's shares are those of the last round."""
+        for ended in ends:
             for site in sorted({*shares, *ended}):
                 if not abs(ended.get(site, 0.0) - shares.get(site, 0.0)) <= SAME_SHARE:
                     self.problems.append(f"the end gives {site} {ended.get(site)}, and the rounds {shares.get(site)}")

@@ -638,11 +638,36 @@ def test_splits_and_examples_are_covered_and_other_pages_are_not(tiny_run: Path,
         file.write_bytes(content)
 
 
-def test_not_a_number_in_the_results_is_found(run: RunFolder):
-    text = run.results_file.read_text("utf-8")
-    share = json.dumps(run.results["contributions"]["site1"])
-    run.results_file.write_text(text.replace(share, "NaN"), "utf-8")
-    assert not verify(run).sound
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda text: text.replace('"seconds": ', '"seconds": NaN, "more": '), "NaN is no number of JSON"),
+        (lambda text: text.replace('"seconds": ', '"seconds": -Infinity, "more": '), "-Infinity is no number of JSON"),
+        (lambda text: text.replace('"seed": ', '"seed": 7, "seed": '), "the key 'seed' is there twice"),
+    ],
+)
+def test_results_that_two_readers_could_read_in_two_ways_are_found(run: RunFolder, fedce, change, reason):
+    run.results_file.write_text(change(run.results_file.read_text("utf-8")), "utf-8")
+    assert any(reason in problem for problem in verify(run).problems)
+    refused = fedce("report", run.path)
+    assert refused.exit_code == 2
+    assert reason in refused.stderr
+
+
+def test_a_second_start_is_found(run: RunFolder):
+    def start_again(entries):
+        entries.insert(2, {**entries[0], "sites": {**entries[0]["sites"], "friend": entries[0]["sites"]["site1"]}})
+
+    assert "line 3 is a second start" in forged(run, start_again)
+
+
+def test_shares_that_cant_be_worked_out_again_are_at_least_those_of_the_last_round(tmp_path: Path):
+    settings = {"model": {"channels": [4, 8]}}
+    experiment.run(load_sites("fundus6", scale="tiny"), "afl", out=tmp_path / "run", rounds=2, settings=settings)
+    run = RunFolder(tmp_path / "run")
+    assert verify(run).problems == ()
+    made_anew(run, lambda entries: entries[-1]["shares"].update(site1=0.9))
+    assert any("the end gives site1 0.9, and the rounds" in problem for problem in verify(run).problems)
 
 
 def test_a_coordinator_who_passes_over_a_site_is_found(tmp_path: Path):
