@@ -119,7 +119,8 @@ def raw_shares(rule: str, results: Mapping[str, Any]) -> dict[str, float]:
         return dict.fromkeys(contributions, 1 / n)
     if rule == "samples":
         images = results["train_images_used"]
-        return {site: images[site] / sum(images.values()) for site in contributions}
+        total = sum(images.values())
+        return {site: images[site] / total if total else 1 / n for site in contributions}
     if rule == "mix":
         return {site: (share + 1 / n) / 2 for site, share in contributions.items()}
     return dict(contributions)

@@ -532,6 +532,7 @@ def _finish(
         federation.Draw(config.sites_per_round, config.seed) if config.sites_per_round else None,
     ):
         entry = _ledger_entry(done, plan.members, config.leave_out)
+        run_folder.check_entry(entry)
         # The state first: a round that was saved and not yet written down is written down on resume.
         checkpoints.save(run_folder.state_file, done.state, entry)
         if done.round_no in recorded:

@@ -137,14 +137,14 @@ class ModelAbout(_Form):
     ]
 
 
-def check(form: type[BaseModel], value: Any, where: str) -> None:
+def check(form: type[BaseModel], value: Any, where: str, hint: str = "was it edited?") -> None:
     """One line about the first thing that is not as it should be."""
     try:
         form.model_validate(value)
     except ValidationError as error:
-        raise RunError(f"{where} has the wrong form ({first_problem(error)}); was it edited?") from None
+        raise RunError(f"{where} has the wrong form ({first_problem(error)}); {hint}") from None
 
 
-def check_line(value: Any, where: str) -> None:
+def check_line(value: Any, where: str, hint: str = "was it edited?") -> None:
     kind = value.get("kind") if isinstance(value, dict) else None
-    check(LINES.get(kind, Line) if isinstance(kind, str) else Line, value, where)
+    check(LINES.get(kind, Line) if isinstance(kind, str) else Line, value, where, hint)

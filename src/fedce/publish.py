@@ -27,14 +27,14 @@ def member_view(run: RunFolder, site: str) -> dict[str, Any]:
     if site not in (shares := results["contributions"]):
         raise ConfigError(f"no site is called {site!r}{nearest(site, shares)}; there are: {', '.join(shares)}")
     mine = [(entry["round"] + 1, entry["sites"][site]) for entry in run.rounds() if site in entry["sites"]]
-    intervals = results["intervals"]
+    ends = [(results["intervals"] or {}).get(side, {}).get(site) for side in ("low", "high")]
     return {
         "site": site,
         "n_sites": len(shares),
         "rounds": results["rounds"],
         "rounds_taken_part": len(mine),
         "share": shares[site],
-        "interval": None if intervals is None else [intervals["low"][site], intervals["high"][site]],
+        "interval": None if None in ends else ends,
         "dice": results["dice"].get(site),
         "dice_without": results["dice_without"].get(site),
         "train_images": results["train_images"].get(site),

@@ -178,20 +178,25 @@ class RunFolder:
 
     def append(self, entry: Mapping[str, Any]) -> None:
         """Add a line to the ledger, chained to the one before; one that could not be read back is not written."""
+        self.check_entry(entry)
         if self._last_line is None:
             self._last_line = (self.lines() or [""])[-1]
         previous = sha256(self._last_line.encode()).hexdigest() if self._last_line else NO_LINE
         value = {**entry, "previous": previous}
-        where = f"a new line of {self.ledger_file}"
-        try:
-            if self.sign is not None:
-                value["signature"] = self.sign(signed_text(value))
-            line = json.dumps(value, allow_nan=False)
-        except (TypeError, ValueError) as error:
-            raise RunError(f"{where} can't be written ({error}); nothing was changed") from None
-        check_line(json.loads(line), where)
+        if self.sign is not None:
+            value["signature"] = self.sign(signed_text(value))
+        line = json.dumps(value, allow_nan=False)
         append_line(self.ledger_file, line)
         self._last_line = line
+
+    def check_entry(self, entry: Mapping[str, Any]) -> None:
+        """That the ledger could be read with this line in it."""
+        where = f"a new line of {self.ledger_file}"
+        try:
+            text = json.dumps(entry, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise RunError(f"{where} can't be written ({error}); nothing was written") from None
+        check_line(json.loads(text), where, "nothing was written")
 
     def mend_ledger(self) -> None:
         """Cut off a last line that a kill left incomplete."""

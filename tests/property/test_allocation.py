@@ -151,3 +151,8 @@ def test_a_site_without_an_interval_has_no_amounts_at_its_ends():
     payout = allocate({**RESULTS, "intervals": ends}, "1000")["contribution"]
     assert payout.low == {"a": Decimal("400.00"), "b": Decimal("200.00"), "c": None}
     assert payout.high["c"] is None
+
+
+def test_where_nobody_took_part_samples_say_nothing():
+    nobody = {**RESULTS, "train_images_used": {"a": 0, "b": 0, "c": 0}}
+    assert set(allocate(nobody, "30")["samples"].amounts.values()) == {Decimal("10.00")}

@@ -148,3 +148,11 @@ def test_one_image_moves_shares_no_further_than_stated(combine, preset, max_shar
 def test_the_view_is_a_value(tiny_run: Path):
     assert member_view(RunFolder(tiny_run), "site1")["n_sites"] == 6
     assert Noisy({}, 2.0, 0.5).scale == 0.25
+
+
+def test_a_site_without_an_interval_has_a_page_too(tiny_run: Path, monkeypatch):
+    ends = {"low": {"site1": 0.1, "site2": None}, "high": {"site1": 0.2, "site2": None}}
+    results = {**RunFolder(tiny_run).results, "intervals": ends}
+    monkeypatch.setattr("fedce.publish.checked", lambda run: Checked(results, ""))
+    found = [member_view(RunFolder(tiny_run), f"site{i}")["interval"] for i in (1, 2, 3)]
+    assert found == [[0.1, 0.2], None, None]
