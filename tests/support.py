@@ -4,19 +4,19 @@ import json
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from hashlib import sha256
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from PIL import Image
 
 from fedce.algorithms.base import Memory, Moments, Pull, State, Trained
-from fedce.files import read_sealed, write_sealed
-from fedce.identity import coordinator
+from fedce.identity import Identity, coordinator
 from fedce.messages import Evaluation, Reply, Task
 from fedce.params import Entry, Layout, Params
-from fedce.record import RunFolder
+from fedce.record import RunFolder, signed_text
+from fedce.results import results_of
 from fedce.site import perform
 from fedce.wire import Parcel
 
@@ -103,21 +103,43 @@ class FakeFederation:
         return self.state
 
 
-def rename_site(run: Path, old: str, new: str) -> None:
-    """In a finished run's record, with seals, chain and signatures made anew."""
-    results = json.dumps(read_sealed(run / "results.json")).replace(json.dumps(old), json.dumps(new))
-    write_sealed(run / "results.json", json.loads(results))
-    ledger = json.dumps(RunFolder(run).ledger()).replace(json.dumps(old), json.dumps(new))
-    rewrite_ledger(run, json.loads(ledger))
-
-
-def rewrite_ledger(run: Path, entries: Sequence[Mapping[str, Any]]) -> None:
-    """Other lines, chained and signed by the coordinator of this machine."""
-    folder = RunFolder(run)
-    folder.ledger_file.unlink()
-    folder.sign = coordinator().sign
+def chained(entries: Sequence[dict], identity: Identity | None = None) -> list[str]:
+    """A ledger made anew, as somebody would who knows how the chain works, and signs if there is a key."""
+    lines, previous = [], "0" * 64
     for entry in entries:
-        folder.append({key: value for key, value in entry.items() if key not in ("previous", "signature")})
+        value = {key: part for key, part in entry.items() if key not in ("previous", "signature")}
+        value["previous"] = previous
+        if identity:
+            value["signature"] = identity.sign(signed_text(value))
+        elif "signature" in entry:
+            value["signature"] = entry["signature"]
+        lines.append(json.dumps(value))
+        previous = sha256(lines[-1].encode()).hexdigest()
+    return lines
+
+
+def rewrite(run: RunFolder, lines: Sequence[str]) -> None:
+    run.ledger_file.write_text("".join(line + "\n" for line in lines))
+
+
+def made_anew(run: RunFolder, change: Callable[[list[dict]], object], *, results: bool = True) -> RunFolder:
+    """A run whose coordinator changed its ledger, signed it again, and wrote the results that follow from it."""
+    entries = run.ledger()
+    change(entries)
+    rewrite(run, chained(entries, coordinator()))
+    if results:
+        run.write_results(results_of(run.config, run.ledger(), over_rounds="intervals_over_rounds" in run.results))
+    return run
+
+
+def rename_site(run: Path, old: str, new: str) -> None:
+    """In a finished run's record, with chain and signatures made anew."""
+
+    def rename(entries: list[dict]) -> None:
+        text = json.dumps(entries).replace(json.dumps(old), json.dumps(new))
+        entries[:] = json.loads(text)
+
+    made_anew(RunFolder(run), rename)
 
 
 def write_site(root: Path, site: str, n: int = 8, size=(32, 32), mode="RGB", value=255) -> Path:

@@ -1,15 +1,17 @@
 """From shares to money: amounts that sum to the budget to the cent, with a floor and a cap, by several rules."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_FLOOR, Decimal
+from itertools import combinations
 from typing import Any
 
-from fedce.errors import ConfigError, nearest
+from fedce.errors import ConfigError, RunError, nearest
 
 CENT = Decimal("0.01")
 RULES = ("contribution", "samples", "equal", "mix")
-"""mix: half by contribution, half the same for all."""
+"""samples: by the training images that a site last took part with; mix: half by contribution, half the same for all."""
+BY_CONTRIBUTION = ("contribution", "mix")
 
 
 @dataclass(frozen=True)
@@ -46,25 +48,67 @@ def check_rule(rule: str) -> None:
         raise ConfigError(f"--rule: unknown rule {rule!r}{nearest(rule, RULES)}; known: {', '.join(RULES)}")
 
 
+def doubts_of(rule: str, results: Mapping[str, Any]) -> list[str]:
+    """Why nobody should be paid by this rule's amounts; rules that do not rest on contributions raise no doubt."""
+    if rule not in BY_CONTRIBUTION:
+        return []
+    doubts = []
+    if not (intervals := results.get("intervals")):
+        reason = results.get("no_intervals") or "too few rounds, or shares that are no mean over rounds"
+        doubts.append(f"the contributions have no intervals ({reason})")
+    elif not told_apart(intervals):
+        doubts.append("no two sites can be told apart by the intervals of their contributions")
+    if not better_than_at_first(results):
+        doubts.append(
+            "at no site is the final model's validation Dice above that of the initial model by more than its interval"
+        )
+    return doubts
+
+
+def told_apart(intervals: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Pairs of sites whose order is more than chance; a site without an interval is in no such pair."""
+    alike = {frozenset(pair) for pair in intervals["indistinguishable"]}
+    known = [site for site, low in intervals["low"].items() if low is not None]
+    return [pair for pair in combinations(known, 2) if frozenset(pair) not in alike]
+
+
+def better_than_at_first(results: Mapping[str, Any]) -> list[str]:
+    """Sites where the low end of the final model's validation Dice is above the initial model's validation Dice."""
+    initial: Mapping[str, float | None] = results["initial_dice"]
+    final: Mapping[str, Sequence[float] | None] = results.get("validation_interval", {})
+    return [
+        site
+        for site, interval in final.items()
+        if interval is not None and (before := initial.get(site)) is not None and interval[0] > before
+    ]
+
+
+def check_doubts(rule: str, doubts: Sequence[str], yes: bool) -> None:
+    if doubts and not yes:
+        raise RunError(
+            f"nobody should be paid by --rule {rule} here: {'; '.join(doubts)}; choose --rule equal or samples, or add "
+            "--yes to allocate by it all the same"
+        )
+
+
 def _payout(rule: str, results: Mapping[str, Any], total: Decimal, floor: float, cap: float) -> Payout:
     shares = bounded(raw_shares(rule, results), floor, cap)
     found = results["intervals"]
     low = high = None
-    if found and rule in ("contribution", "mix"):
+    if found and rule in BY_CONTRIBUTION:
         low, high = (
-            {
-                site: None if end is None else _cents(total * Decimal(_end(rule, end, len(shares), floor, cap)))
-                for site in shares
-                for end in [found[side].get(site)]
-            }
+            {site: _end(rule, found[side].get(site), len(shares), floor, cap, total) for site in shares}
             for side in ("low", "high")
         )
     return Payout(rule, shares, in_cents(shares, total), low, high)
 
 
-def _end(rule: str, share: float, n: int, floor: float, cap: float) -> float:
+def _end(rule: str, share: float | None, n: int, floor: float, cap: float, total: Decimal) -> Decimal | None:
+    """The amount at one end of a site's interval."""
+    if share is None:
+        return None
     value = share if rule == "contribution" else (share + 1 / n) / 2
-    return min(max(value, floor), cap)
+    return _cents(total * Decimal(min(max(value, floor), cap)))
 
 
 def raw_shares(rule: str, results: Mapping[str, Any]) -> dict[str, float]:
@@ -74,8 +118,9 @@ def raw_shares(rule: str, results: Mapping[str, Any]) -> dict[str, float]:
     if rule == "equal":
         return dict.fromkeys(contributions, 1 / n)
     if rule == "samples":
-        images = results["train_images"]
-        return {site: images[site] / sum(images.values()) for site in contributions}
+        images = results["train_images_used"]
+        total = sum(images.values())
+        return {site: images[site] / total if total else 1 / n for site in contributions}
     if rule == "mix":
         return {site: (share + 1 / n) / 2 for site, share in contributions.items()}
     return dict(contributions)

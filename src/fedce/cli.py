@@ -23,6 +23,7 @@ from fedce.words import printable
 
 if TYPE_CHECKING:
     from fedce.config import Config
+    from fedce.ledger import Verdict
 
 P = ParamSpec("P")
 STUDY_SCALES = {"quick": (20, "0", 12), "paper": (60, "0,1,2", 48)}
@@ -437,19 +438,29 @@ def compare(
 @click.option("--cap", default="100%", metavar="SHARE", help="The most that any site gets, such as 40%.")
 @click.option("--rule", default="contribution", metavar="RULE", help="contribution (default), samples, equal, mix.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="The page; default RUN/allocation.html.")
+@click.option("--yes", is_flag=True, help="Allocate also where the contributions are too uncertain to pay by them.")
 @click.option("--json", "as_json", is_flag=True, help="Print the amounts as JSON, and nothing else.")
 @one_line_errors
-def allocate(run_folder: Path, budget: str, floor: str, cap: str, rule: str, out: Path | None, as_json: bool) -> None:
+def allocate(
+    run_folder: Path, budget: str, floor: str, cap: str, rule: str, out: Path | None, yes: bool, as_json: bool
+) -> None:
     """Share a budget by a run's contributions, exactly to the cent, with other rules beside."""
     from fedce import allocation
     from fedce.display import allocation_table
+    from fedce.ledger import checked
     from fedce.record import RunFolder
-    from fedce.report.allocation import write_allocation
+    from fedce.report import in_doubt
+    from fedce.report.allocation import override, write_allocation
 
     allocation.check_rule(rule)
     run = RunFolder.open(run_folder)
-    payouts = allocation.allocate(run.checked_results, budget, floor, cap)
-    page = write_allocation(run, payouts, rule, budget, floor, cap, out)
+    found = checked(run)
+    payouts = allocation.allocate(found.results, budget, floor, cap)
+    doubts = allocation.doubts_of(rule, found.results)
+    allocation.check_doubts(rule, doubts, yes)
+    page = write_allocation(run, found, payouts, rule, (budget, floor, cap), doubts, out)
+    for sentence in (*override(doubts), *in_doubt(found.doubt)):
+        click.echo(sentence, err=True)
     if as_json:
         click.echo(json.dumps({name: asdict(payout) for name, payout in payouts.items()}, indent=2, default=str))
         return
@@ -615,7 +626,11 @@ def ledger() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print the verdict as JSON, and nothing else.")
 @one_line_errors
 def verify(run_folder: Path, coordinator: str | None, head: str | None, keys: tuple[str, ...], as_json: bool) -> None:
-    """Check the chain, all signatures, and every share from the recorded terms; exit code 1 if something is wrong."""
+    """Check the chain, all signatures, and every result from what was recorded.
+
+    Exit code 0: sound, and signed by a coordinator's key that you gave or hold; 3: consistent, but unsigned, or signed
+    by a key that nobody vouches for; 1: something is wrong; 2: it can't be checked.
+    """
     from fedce.keys import checked_key
     from fedce.ledger import verify as verified
     from fedce.record import RunFolder
@@ -628,13 +643,16 @@ def verify(run_folder: Path, coordinator: str | None, head: str | None, keys: tu
             checked_key(key)
         except ValueError as error:
             raise ConfigError(str(error)) from None
-    _tell("the ledger", verified(RunFolder.open(run_folder), coordinator, head, pinned), as_json)
+    verdict = verified(RunFolder.open(run_folder), coordinator, head, pinned)
+    _tell("the ledger", verdict, as_json, proves=verdict.proves)
+    if verdict.doubt:
+        sys.exit(3)
 
 
-def _tell(what: str, verdict: Any, as_json: bool) -> None:
+def _tell(what: str, verdict: "Verdict", as_json: bool, **more: str) -> None:
     """A verdict for people or programs; exit code 1 if something is wrong."""
     if as_json:
-        click.echo(json.dumps({"sound": verdict.sound, **asdict(verdict)}, indent=2))
+        click.echo(json.dumps({"sound": verdict.sound, **more, **asdict(verdict)}, indent=2))
     else:
         for fact in verdict.facts:
             click.echo(f"checked: {printable(fact)}")
@@ -642,7 +660,10 @@ def _tell(what: str, verdict: Any, as_json: bool) -> None:
             click.echo(f"not checked: {printable(reason)}")
         for problem in verdict.problems:
             click.echo(f"WRONG: {printable(problem)}")
-        click.echo(f"{what} is sound" if verdict.sound else f"{what} is not sound: {len(verdict.problems)} found")
+        if not verdict.sound:
+            click.echo(f"{what} is not sound: {len(verdict.problems)} found")
+        else:
+            click.echo(f"{what} is consistent, but {verdict.doubt}" if verdict.doubt else f"{what} is sound")
     if not verdict.sound:
         sys.exit(1)
 

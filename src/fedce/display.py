@@ -345,8 +345,8 @@ def allocation_table(payouts: "Mapping[str, Payout]", rule: str) -> None:
     others = [name for name in payouts if name != rule]
     rows = []
     for site, amount in chosen.amounts.items():
-        ends = (chosen.low[site], chosen.high[site]) if chosen.low and chosen.high else (None, None)
-        interval = "-" if None in ends else f"{ends[0]:,} to {ends[1]:,}"
+        low, high = (ends[site] if ends else None for ends in (chosen.low, chosen.high))
+        interval = "-" if low is None or high is None else f"{low:,} to {high:,}"
         changes = [f"{payouts[name].amounts[site] - amount:+,}" for name in others]
         rows.append([site, f"{100 * chosen.shares[site]:.1f} %", f"{amount:,}", interval, *changes])
     sums = [sum(payouts[name].amounts.values(), Decimal(0)) for name in (rule, *others)]

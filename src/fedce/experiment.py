@@ -3,8 +3,7 @@
 import platform
 import secrets
 import sys
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from hashlib import sha256
@@ -16,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 from pydantic import TypeAdapter
 
-from fedce import __version__, algorithms, attacks, federation, freerider, models
+from fedce import __version__, algorithms, attacks, federation, models
 from fedce.algorithms import guard
 from fedce.algorithms.base import Algorithm, Memory, State, Terms
 from fedce.algorithms.base import Site as LocalSite
@@ -28,19 +27,17 @@ from fedce.engines.local import LocalEngine
 from fedce.engines.remote import Courier, Event, Known, RemoteEngine, Rules
 from fedce.engines.shared import Shelf
 from fedce.errors import ConfigError, ReplyError, RunError, nearest
-from fedce.fairness import fairness
 from fedce.federation import Round
 from fedce.files import digest_of, write_json, write_tensors
 from fedce.identity import coordinator
 from fedce.learn import Learner
-from fedce.messages import Evaluation, Member, Reply, Task
+from fedce.messages import Member, Reply, Task
 from fedce.params import Layout, Params, to_named
-from fedce.record import FORMAT, RunFolder, flags_by_site
-from fedce.report import MOST_BANDS, write_report
+from fedce.record import FORMAT, RunFolder, format_of
+from fedce.report import write_report
 from fedce.report.examples import Example, example, write_examples
+from fedce.results import results_of
 from fedce.site import member_of, perform
-from fedce.uncertainty import contribution_intervals, intervals_over_rounds
-from fedce.valuation.agreement import rank_stability
 
 MEMBER = TypeAdapter(Member)
 """From what a ledger holds, where tuples have become lists."""
@@ -129,10 +126,6 @@ class Plan:
         models.check_fits(network, self.n_channels, n_classes, height, width)
         device = models.choose_device(self.config.engine.device)
         return Learner(network, self.config.train, self.config.data.normalize, device)
-
-    @property
-    def n_validation_cases(self) -> dict[str, int]:
-        return {name: member.n_validation_cases for name, member in self.members.items()}
 
     @property
     def layout(self) -> Layout:
@@ -332,10 +325,10 @@ def execute(
     run_folder = RunFolder.create(out, resolved, replace=replace)
     with run_folder.lock():
         about = {**_about(participants, run_folder), **_signing(run_folder, observer)}
-        write_json(run_folder.splits_file, _splits(participants.sites))
-        run_folder.append({"kind": "start", "time": time(), "command": command, **about})
+        splits = _write_splits(run_folder, participants.sites)
+        run_folder.append({"kind": "start", "time": time(), "command": command, **about, **splits})
         with LocalEngine(participants, run_folder.memory_folder, config.engine.workers) as engine:
-            return _finish(run_folder, participants, state, engine, observer, command, report)
+            return _finish(run_folder, participants, state, engine, observer, report)
 
 
 def resume(
@@ -372,14 +365,14 @@ def _resume(
     about = {**_about(participants, run_folder), **_signing(run_folder, observer)}
     start = next((entry for entry in run_folder.ledger() if entry["kind"] == "start"), None)
     if start is None:
-        write_json(run_folder.splits_file, _splits(participants.sites))
-    if start is not None:
+        about |= _write_splits(run_folder, participants.sites)
+    else:
         _check_unchanged(run_folder, start, about)
     state = _where_it_was(run_folder, participants)
     kind = "resume" if start else "start"
     run_folder.append({"kind": kind, "time": time(), "command": command, "round": state.round_no, **about})
     with LocalEngine(participants, run_folder.memory_folder, config.engine.workers) as engine:
-        return _finish(run_folder, participants, state, engine, observer, command, report)
+        return _finish(run_folder, participants, state, engine, observer, report)
 
 
 def _signing(run_folder: RunFolder, observer: Observer) -> dict[str, str]:
@@ -426,7 +419,7 @@ def coordinate(
         plan = record.plan = Plan(resolved, engine.gather())
         engine.bind(plan.layout, plan.n_channels)
         state = record.start(command)
-        return _finish(run_folder, plan, state, engine, observer, command, report=True)
+        return _finish(run_folder, plan, state, engine, observer, report=True)
 
 
 class _RemoteRecord:
@@ -502,6 +495,11 @@ def _check_unchanged(run_folder: RunFolder, start: Mapping[str, Any], about: Map
 
 
 def _check_config(run_folder: RunFolder, start: Mapping[str, Any], about: Mapping[str, Any]) -> None:
+    if (begun := format_of([start])) != FORMAT:
+        raise RunError(
+            f"{run_folder.ledger_file} has format {begun}, and this version of fedce writes format {FORMAT}; "
+            "finish the run with the version that began it, or start a new run"
+        )
     if start["config"] != about["config"]:
         raise RunError(
             f"{run_folder.config_file} was changed since the run was started; restore it, or start a new run"
@@ -514,7 +512,6 @@ def _finish(
     state: State,
     engine: federation.Engine,
     observer: Observer,
-    command: str,
     report: bool,
 ) -> Result:
     """Run the rounds that are left, evaluate, and write the results."""
@@ -545,7 +542,8 @@ def _finish(
         plan.limits,
         federation.Draw(config.sites_per_round, config.seed) if config.sites_per_round else None,
     ):
-        entry = _ledger_entry(done)
+        entry = _ledger_entry(done, plan.members, config.leave_out)
+        run_folder.check_entry(entry)
         # The state first: a round that was saved and not yet written down is written down on resume.
         checkpoints.save(run_folder.state_file, done.state, entry)
         if done.round_no in recorded:
@@ -558,25 +556,21 @@ def _finish(
     if not replies:
         raise ReplyError(f"no site could evaluate the model ({rejected or 'no replies'})")
     _write_models(run_folder, plan, state, replies)
-    end = _end_entry(run_folder, plan, state, replies, rejected)
-    if (ended := run_folder.end) is None:
-        run_folder.append(end)
     # What was written down before a kill counts, also where a site did not answer a second time.
-    results = _results(run_folder, plan, state, {**end, **(ended or {})}, command)
-    if report:
-        results["intervals_over_rounds"] = _intervals_over_rounds(plan, run_folder.rounds())
-    if report and isinstance(plan, Participants):
-        examples = _examples(plan, state, replies)
-        results["example_dice"] = {site: found.dice for site, found in examples.items()}
-        write_examples(run_folder.examples_file, examples)
-        results["examples_sha256"] = digest_of(run_folder.examples_file)
-    run_folder.write_results(results)
+    if run_folder.end is None:
+        end = _end_entry(plan, state, replies, rejected)
+        if report and isinstance(plan, Participants):
+            examples = _examples(plan, state, replies)
+            write_examples(run_folder.examples_file, examples)
+            end["example_dice"] = {site: found.dice for site, found in examples.items()}
+        run_folder.append({**end, "files": _digests(run_folder, replies)})
+    run_folder.write_results(results_of(config, run_folder.ledger(), over_rounds=report))
     if report:
         write_report(run_folder)
     return Result(run_folder.path, run_folder.results)
 
 
-def _ledger_entry(done: Round) -> dict[str, Any]:
+def _ledger_entry(done: Round, members: Iterable[str], leave_out: Sequence[str]) -> dict[str, Any]:
     state = done.state
     sites = {
         site: {
@@ -603,24 +597,28 @@ def _ledger_entry(done: Round) -> dict[str, Any]:
         "seconds": round(done.seconds, 3),
         "mean_score": done.mean_score,
         "n_models": done.n_models,
-        **({"asked": list(done.asked), "absent": list(done.absent)} if done.state.draws else {}),
+        "asked": list(done.asked),
+        **({"absent": list(done.absent)} if done.state.draws else {}),
         **({"sketch": done.sketches[""]} if done.sketches else {}),
         "sites": sites,
         "rejected": dict(done.rejected),
+        "missing": federation.missing_of(done, members, leave_out),
         "notes": list(state.notes),
     }
 
 
-def _end_entry(
-    run_folder: RunFolder, plan: Plan, state: State, replies: Mapping[str, Reply], rejected: Mapping[str, str]
-) -> dict[str, Any]:
-    """What a member can hold results and models against: what the sites said of the final model, and its files."""
-    models = [run_folder.model_file, *(run_folder.site_model_file(site) for site in replies)]
+def _digests(run_folder: RunFolder, replies: Mapping[str, Reply]) -> dict[str, str]:
+    """Of the files that belong to the end: models, and the examples."""
+    files = [run_folder.model_file, *map(run_folder.site_model_file, replies), run_folder.examples_file]
+    return {str(file.relative_to(run_folder.path)): digest_of(file) for file in files if file.exists()}
+
+
+def _end_entry(plan: Plan, state: State, replies: Mapping[str, Reply], rejected: Mapping[str, str]) -> dict[str, Any]:
+    """What the sites said of the final model, and what else the results follow from."""
     return {
         "kind": "end",
         "time": time(),
         "model": _model_digest(plan, state, replies),
-        "files": {str(file.relative_to(run_folder.path)): digest_of(file) for file in models if file.exists()},
         "shares": dict(state.shares),
         "evaluations": {
             site: {**asdict(reply.evaluation), **({"signed": dict(reply.signed)} if reply.signed else {})}
@@ -628,6 +626,12 @@ def _end_entry(
             if reply.evaluation
         },
         "rejected": dict(rejected),
+        "missing": dict.fromkeys(sorted(plan.members.keys() - replies.keys() - rejected.keys()), federation.NO_REPLY),
+        "reconstruction": dict(state.values),
+        "exchanges": plan.algorithm.exchanges,
+        "n_parameters": plan.layout.n_trainable,
+        "n_values": plan.layout.size,
+        "device": str(plan.learner.device),
     }
 
 
@@ -659,6 +663,12 @@ def _check_same(run_folder: RunFolder, recorded: Mapping[str, Any], entry: Mappi
                     f"{run_folder.path}: round {entry['round'] + 1}, run again, gives site {site!r} another {key} than "
                     "the ledger; was it started on another machine, on another device or with other versions?"
                 )
+
+
+def _write_splits(run_folder: RunFolder, sites: Sites) -> dict[str, str]:
+    """Write splits.json; its digest is for the start's line."""
+    write_json(run_folder.splits_file, _splits(sites))
+    return {"splits": digest_of(run_folder.splits_file)}
 
 
 def _splits(sites: Sites) -> dict[str, dict[str, list[str]]]:
@@ -721,91 +731,9 @@ def _examples(participants: Participants, state: State, replies: Mapping[str, Re
     return found
 
 
-def _results(run_folder: RunFolder, plan: Plan, state: State, end: Mapping[str, Any], command: str) -> dict[str, Any]:
-    config = plan.config
-    evaluations = {site: Evaluation.recorded(recorded) for site, recorded in end["evaluations"].items()}
-    dice = {site: evaluation.test_dice for site, evaluation in evaluations.items()}
-    rounds = run_folder.rounds()
-    validation = {site: evaluation.validation_dice for site, evaluation in evaluations.items()}
-    scores = freerider.history(rounds, validation, config.freerider.score) if plan.detects else {}
-    alarms = freerider.alarms(rounds, plan.layout.n_trainable) if plan.detects else []
-    return {
-        "algorithm": config.algorithm.name,
-        "data": config.data.source,
-        "rounds": config.n_rounds,
-        "seed": config.seed,
-        "contributions": {name: state.shares.get(name, 0.0) for name in plan.members},
-        **_intervals(plan, rounds, state),
-        "order_settled_from": _order_settled_from(rounds),
-        "reconstruction": dict(state.values),
-        "dice": dice,
-        "dice_by_class": {site: dict(evaluation.test_dice_by_class) for site, evaluation in evaluations.items()},
-        "dice_without": {site: evaluation.test_dice_without for site, evaluation in evaluations.items()},
-        "dice_interval": {site: evaluation.test_interval for site, evaluation in evaluations.items()},
-        "validation_dice": validation,
-        "validation_interval": {site: evaluation.validation_interval for site, evaluation in evaluations.items()},
-        "fairness": fairness(list(dice.values())).as_dict(),
-        "images": {name: member.n_images for name, member in plan.members.items()},
-        "train_images": {name: member.n_train for name, member in plan.members.items()},
-        "validation_cases": plan.n_validation_cases,
-        "test_cases": {name: member.n_test_cases for name, member in plan.members.items()},
-        "freerider": {
-            site: {"scores": values, "alarms": [asdict(alarm) for alarm in alarms if alarm.site == site]}
-            for site, values in scores.items()
-        },
-        "flags": _flags(rounds, alarms),
-        "rounds_unused": _rounds_unused(rounds),
-        "n_parameters": plan.layout.n_trainable,
-        "seconds": round(sum(entry["seconds"] for entry in rounds), 2),
-        "megabytes": sum(entry["n_models"] for entry in rounds) * 4 * plan.layout.size / 1e6,
-        "model_sha256": end["model"],
-        "device": str(plan.learner.device),
-        "command": command,
-        "versions": versions(),
-    }
-
-
-def _intervals(plan: Plan, rounds: Sequence[Mapping[str, Any]], state: State) -> dict[str, Any]:
-    """What the contributions' uncertainty is, and who can't be told apart; or why that is not known."""
-    found = contribution_intervals(plan.algorithm, rounds, state.shares, plan.config.seed, plan.n_validation_cases)
-    return found.recorded(state.shares)
-
-
-def _intervals_over_rounds(plan: Plan, rounds: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """How the intervals narrowed, for the report's figure alone: a second that trainings by the dozen save."""
-    if len(plan.members) > MOST_BANDS:
-        return []
-    found = intervals_over_rounds(plan.algorithm, rounds, plan.config.seed, plan.n_validation_cases)
-    return [{"round": round_no + 1, "low": at.low, "high": at.high} for round_no, at in found.items()]
-
-
-def _order_settled_from(rounds: Sequence[Mapping[str, Any]]) -> int | None:
-    """The round (from 1) after which the order of the contributions never changed any more; None without rounds."""
-    sites = sorted({site for entry in rounds for site in entry["sites"]})
-    last, shares = dict.fromkeys(sites, 0.0), []
-    for entry in rounds:  # Who did not take part has the share that was last recorded.
-        last |= {site: facts["share"] for site, facts in entry["sites"].items()}
-        shares.append([last[site] for site in sites])
-    return rank_stability(shares).settled_from + 1 if rounds and len(sites) > 1 else None
-
-
 def _model_digest(plan: Plan, state: State, replies: Mapping[str, Reply]) -> str:
     """Of the common model, or of all sites' own models together."""
     if not plan.algorithm.personal:
         return state.params.digest
     own = "".join(reply.params.digest for _, reply in sorted(replies.items()) if reply.params is not None)
     return sha256(own.encode()).hexdigest()
-
-
-def _rounds_unused(rounds: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """Of whom the guard used nothing, and in how many rounds."""
-    unused = Counter(site for entry in rounds for site, facts in entry["sites"].items() if facts.get("trust", 1.0) == 0)
-    return dict(sorted(unused.items()))
-
-
-def _flags(rounds: Sequence[Mapping[str, Any]], alarms: Sequence[freerider.Alarm]) -> dict[str, list[str]]:
-    """What the ledger flags, and the free-rider detector's alarms."""
-    flags = flags_by_site(rounds)
-    for alarm in alarms:
-        flags.setdefault(alarm.site, []).append(f"{alarm.what} since round {alarm.round_no + 1}")
-    return flags

@@ -17,15 +17,22 @@ from fedce.errors import ReplyError, RunError
 from fedce.files import read_tensors, write_tensors
 from fedce.messages import Reply, Task
 from fedce.params import MAX_EXACT_COUNT, Layout, Params, Vector, inner_products, sketch
+from fedce.ranges import LOSS, MAX_REPLICATES, NOVELTY, SCORE, SECONDS, TRAIN_IMAGES
 
 ZERO_UPDATE = "zero update"
-MAX_REPLICATES = 100
-MAX_LOSS = 1e6
 MAX_STEPS = 1000.0
 """Times the round's median that a site's new batches may be."""
 HARMFUL_STATISTICS = "with its running statistics the model does worse at the other sites: they were not used"
 SEEN_AT_THE_BORDER = (ZERO_UPDATE, HARMFUL_STATISTICS, "running statistics far from the others', not used")
 """Flags of a round; the last is what earlier versions wrote."""
+
+LEFT_OUT = "left out by the experiment"
+EXPELLED = "expelled"
+ABSENT = "absent"
+NOT_DRAWN = "not drawn"
+NOT_THERE = "not there when the round began"
+NO_REPLY = "no reply"
+"""Why a site whose reply was not rejected has no part in a round."""
 
 
 @dataclass(frozen=True)
@@ -204,24 +211,26 @@ def problem_of(reply: Reply, task: Task | None, needs_model: bool = True) -> str
         return "was not asked"
     if reply.round_no != task.round_no:
         return f"replied for round {reply.round_no} in round {task.round_no}"
-    if not isinstance(reply.n_train, int) or reply.n_train < 1:
+    if not isinstance(reply.n_train, int) or reply.n_train not in TRAIN_IMAGES:
         return f"claims {reply.n_train} training images"
     if task.action == "train" and needs_model and reply.params is None:
         return "sent no model"
     if task.action == "train" and reply.score is None:
         return "sent no validation score"
-    for name, value, top in (
-        ("score", reply.score, 1.0),
-        ("error", reply.error_without, 1.0),
-        ("novelty", reply.novelty, 2.0),
-        ("score of its own model", reply.score_local, 1.0),
-        *(("score", score, 1.0) for score in reply.scores),
-        *(("error", error, 1.0) for error in reply.error_replicates),
-        *(("Dice", value, 1.0) for value in _dice_of(reply)),
+    for name, value, allowed in (
+        ("score", reply.score, SCORE),
+        ("error", reply.error_without, SCORE),
+        ("novelty", reply.novelty, NOVELTY),
+        ("loss", reply.loss, LOSS),
+        ("loss", reply.loss_before, LOSS),
+        ("score of its own model", reply.score_local, SCORE),
+        ("number of seconds", reply.seconds, SECONDS),
+        *(("score", score, SCORE) for score in reply.scores),
+        *(("error", error, SCORE) for error in reply.error_replicates),
+        *(("Dice", value, SCORE) for value in _dice_of(reply)),
     ):
-        # Rounding may carry a cosine past its bounds by as much as this.
-        if value is not None and not -1e-6 <= value <= top + 1e-6:
-            return f"{name} {value} is not in [0, {top:g}]"
+        if value is not None and value not in allowed:
+            return f"{name} {value} is not in {allowed}"
     if any(low > high for low, high in _intervals_of(reply)):
         return "sent an interval whose low end is above its high end"
     if len(reply.error_replicates) > MAX_REPLICATES:
@@ -230,9 +239,6 @@ def problem_of(reply: Reply, task: Task | None, needs_model: bool = True) -> str
         return "sent no evaluation"
     if len(reply.scores) != len(task.models):
         return f"sent {len(reply.scores)} scores for {len(task.models)} models"
-    for loss in (reply.loss, reply.loss_before):
-        if loss is not None and not abs(loss) <= MAX_LOSS:
-            return f"loss {loss} is not within {MAX_LOSS:g}"
     return _problem_of_model(reply.params, task.params.layout) if reply.params is not None else None
 
 
@@ -392,6 +398,22 @@ def rounds(
             n_models=checked.n_models,
             seconds=perf_counter() - start,
         )
+
+
+def missing_of(done: Round, members: Iterable[str], leave_out: Sequence[str]) -> dict[str, str]:
+    """Members who have no part in a round, and the reason; those whose reply was rejected have theirs already."""
+    reasons = {
+        LEFT_OUT: leave_out,
+        NO_REPLY: done.asked,
+        EXPELLED: done.state.expelled,
+        ABSENT: done.absent,
+        NOT_DRAWN: done.state.draws,
+    }
+    return {
+        site: next((reason for reason, sites in reasons.items() if site in sites), NOT_THERE)
+        for site in members
+        if site not in (*done.replies, *done.rejected)
+    }
 
 
 def similarity_to_others(updates: Mapping[str, Vector], rho: Mapping[str, float]) -> dict[str, float | None]:

@@ -80,7 +80,7 @@ def write_json(path: Path, value: Any) -> None:
 
 def read_json(path: Path) -> Any:
     try:
-        return json.loads(path.read_text("utf-8"))
+        return json.loads(path.read_text("utf-8"), parse_constant=_no_number, object_pairs_hook=_each_once)
     except OSError as error:
         raise RunError(f"can't read {path}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
@@ -119,6 +119,19 @@ def _digest(value: Mapping[str, Any], arrays: Arrays | None = None) -> str:
         digest.update(json.dumps([name, array.dtype.str, array.shape]).encode())
         digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()
+
+
+def _no_number(text: str) -> Any:
+    raise ValueError(f"{text} is no number of JSON")
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Of two values of one key, two readers may take different ones."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(key for i, (key, _) in enumerate(pairs) if key in dict(pairs[:i]))
+        raise ValueError(f"the key {twice!r} is there twice")
+    return found
 
 
 def write_tensors(path: Path, arrays: Arrays, about: Mapping[str, Any]) -> None:

@@ -6,14 +6,14 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from fedce.errors import RunError, first_problem
+from fedce.ranges import DiceByClass, Images, Loss, Replicates, Score, Seconds
 
 Time = Annotated[float, Field(ge=-1e10, le=1e11)]
 """Seconds since 1970, by whatever clock; what can't be told as a date is none."""
 Number = Annotated[float, Field(ge=-1e15, le=1e15)]
 Count = Annotated[int, Field(ge=0, le=10**15)]
 Share = Annotated[float, Field(ge=0, le=1 + 1e-9)]
-Dice = Annotated[float, Field(ge=0, le=1)]
-Interval = Annotated[list[Dice], Field(min_length=2, max_length=2)]
+Interval = Annotated[list[Score], Field(min_length=2, max_length=2)]
 """Low and high end."""
 
 
@@ -34,34 +34,37 @@ class Line(_Form):
 
 
 class _DataFacts(_Form):
-    n_train: Count
-    n_validation: Count
-    n_test: Count
-    n_train_cases: Count = 0
-    n_validation_cases: Count = 0
-    n_test_cases: Count = 0
+    n_train: Images
+    n_validation: Images
+    n_test: Images
+    n_train_cases: Images = 0
+    n_validation_cases: Images = 0
+    n_test_cases: Images = 0
     fingerprint: str
 
 
 class _SiteFacts(_Form):
-    n_train: Count
+    n_train: Images
     weight: Number
     share: Number
-    score: Number | None
-    loss: Number | None
-    err_replicates: list[Number]
+    score: Score | None
+    loss: Loss | None
+    err_replicates: Replicates
     flags: list[str]
-    seconds: Number
+    seconds: Seconds
 
 
 class _Start(Line):
+    format: Annotated[int, Field(ge=1, strict=True)] = 1
+    command: str = ""
+    versions: dict[str, str] = {}
     sites: dict[str, _DataFacts]
 
 
 class _Round(Line):
     round: Count
     seconds: Number
-    mean_score: Number
+    mean_score: Score
     sites: dict[str, _SiteFacts]
     rejected: dict[str, str]
     notes: list[str]
@@ -79,9 +82,9 @@ class _Event(Line):
 
 
 class _Evaluation(_Form):
-    validation_dice: Dice
-    test_dice_by_class: Annotated[dict[str, Dice], Field(min_length=1)]
-    test_dice_without: Dice | None
+    validation_dice: Score
+    test_dice_by_class: DiceByClass
+    test_dice_without: Score | None
     validation_interval: Interval | None = None
     test_interval: Interval | None = None
 
@@ -114,6 +117,8 @@ class _Intervals(_Form):
     low: dict[str, Share | None]
     high: dict[str, Share | None]
     sentences: list[str]
+    indistinguishable: list[list[str]] = []
+    """Pairs whose order chance decides."""
     reasons: dict[str, str] = {}
     """Why a site has no interval."""
 
@@ -164,19 +169,20 @@ class Results(_Form):
     intervals_over_rounds: list[_Band] = []
     order_settled_from: Count | None
     reconstruction: dict[str, Number] = {}
-    dice: dict[str, Dice]
-    dice_by_class: Annotated[dict[str, Annotated[dict[str, Dice], Field(min_length=1)]], Field(min_length=1)]
-    dice_without: dict[str, Dice | None]
+    dice: dict[str, Score]
+    dice_by_class: Annotated[dict[str, Annotated[dict[str, Score], Field(min_length=1)]], Field(min_length=1)]
+    dice_without: dict[str, Score | None]
     dice_interval: dict[str, Interval | None] = {}
-    validation_dice: dict[str, Dice]
+    validation_dice: dict[str, Score]
     validation_interval: dict[str, Interval | None] = {}
     validation_cases: dict[str, Count] = {}
     test_cases: dict[str, Count] = {}
-    example_dice: dict[str, Dice] = {}
-    examples_sha256: str = ""
+    example_dice: dict[str, Score] = {}
     fairness: _Fairness
     images: dict[str, Count]
     train_images: dict[str, Count]
+    train_images_used: dict[str, Count] = {}
+    initial_dice: dict[str, Score | None] = {}
     freerider: dict[str, _Watched]
     flags: dict[str, list[str]]
     rounds_unused: dict[str, Count] = {}
@@ -293,14 +299,14 @@ class ModelAbout(_Form):
     """Channels, height and width."""
 
 
-def check(form: type[BaseModel], value: Any, where: str, advice: str = "was it edited?") -> None:
+def check(form: type[BaseModel], value: Any, where: str, hint: str = "was it edited?") -> None:
     """One line about the first thing that is not as it should be."""
     try:
         form.model_validate(value)
     except ValidationError as error:
-        raise RunError(f"{where} has the wrong form ({first_problem(error)}); {advice}") from None
+        raise RunError(f"{where} has the wrong form ({first_problem(error)}); {hint}") from None
 
 
-def check_line(value: Any, where: str) -> None:
+def check_line(value: Any, where: str, hint: str = "was it edited?") -> None:
     kind = value.get("kind") if isinstance(value, dict) else None
-    check(LINES.get(kind, Line) if isinstance(kind, str) else Line, value, where)
+    check(LINES.get(kind, Line) if isinstance(kind, str) else Line, value, where, hint)

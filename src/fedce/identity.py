@@ -71,6 +71,11 @@ def coordinator() -> Identity:
     return Identity.at(coordinator_file())
 
 
+def held_key() -> str | None:
+    """The public key of this machine's coordinator; None where there is no key yet, and none is made."""
+    return Identity.at(path).public if (path := coordinator_file()).exists() else None
+
+
 def is_signed(text: str, signature: str, public: str) -> bool:
     """Whether the owner of that public key signed this text."""
     try:

@@ -1,22 +1,35 @@
 """Checking a run's ledger as a member would: the chain, the signatures, and every share from the recorded terms."""
 
-import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
-from typing import Any
+from typing import Any, Literal
 
-from fedce import algorithms
-from fedce.algorithms import FedAvg, FedCE, Uniform
-from fedce.algorithms.base import Account, Terms, normalise
+from fedce import algorithms, federation
+from fedce.algorithms import (
+    Algorithm,
+    Ditto,
+    FedAvg,
+    FedBN,
+    FedCE,
+    FedOpt,
+    FedProx,
+    Krum,
+    QFedAvg,
+    Standalone,
+    TrimmedMean,
+    Uniform,
+)
+from fedce.algorithms.base import Account, Terms, counted, mean_weights, normalise
 from fedce.algorithms.guard import Claim, Signs, believed_novelty, judged, suspects_after
 from fedce.errors import ReplyError, RunError
-from fedce.fairness import fairness
 from fedce.federation import SEEN_AT_THE_BORDER, Draw
 from fedce.files import digest_of
-from fedce.identity import is_signed
+from fedce.identity import held_key, is_signed
 from fedce.messages import Evaluation
-from fedce.record import FORMAT, NO_LINE, RunFolder, signed_text
+from fedce.ranges import NOVELTY, SCORE
+from fedce.record import NO_LINE, RunFolder, check_format, entry_of, format_of, signed_text
+from fedce.results import results_of
 from fedce.wire import ReplyForm
 from fedce.words import printable
 
@@ -25,6 +38,30 @@ Numbered = Sequence[tuple[int, Entry]]
 """Entries with the numbers of their lines."""
 REPORTED = {"n_train": "n_train", "score": "score", "loss": "loss", "err": "error_without"}
 """What the ledger says of a site, and where the site said it."""
+BY_IMAGES = (FedAvg, FedProx, Ditto, FedBN, FedOpt)
+ALIKE = (Uniform, Standalone)
+BY_MEAN_WEIGHT = (Krum, QFedAvg, TrimmedMean)
+"""Methods whose shares follow from training images, from nothing but who took part, and from the recorded weights."""
+NEW_FIELDS: Mapping[int, Mapping[str, tuple[str, ...]]] = {
+    2: {"start": ("config_file",), "end": ("files", "evaluations")},
+    3: {
+        "round": ("asked", "missing"),
+        "end": ("missing", "reconstruction", "exchanges", "n_parameters", "n_values", "device"),
+    },
+}
+"""What every line of a kind holds from a format on, and no line before it."""
+DRAWN_BEFORE = "asked"
+"""Before format 3, a round's line says who was asked only where sites are drawn."""
+SAME_SHARE = 1e-12
+SAME_RESULT = 1e-9
+"""Two machines may differ by as much in a share worked out again, and in a result (relative to it, above 1)."""
+STEADY = {
+    *("algorithm", "data", "rounds", "seed", "contributions", "dice", "dice_by_class", "dice_without"),
+    *("validation_dice", "fairness", "images", "train_images", "seconds", "model_sha256"),
+}
+"""Results that every version has worked out in the same way; others of an earlier format can't be compared."""
+COVERED = {"config.toml", "ledger.jsonl", "results.json", "models", ".lock"}
+"""What is checked in a run folder, beside the files that the end names."""
 _DONE = {"start": "started", "resume": "continued"}
 
 
@@ -37,10 +74,37 @@ class Verdict:
     """What was checked, in plain words."""
     unchecked: tuple[str, ...] = ()
     """What could not be checked, and why."""
+    doubt: str = ""
+    """Why anybody could have written what is sound in itself, and what to give to know better; empty: nobody could."""
 
     @property
     def sound(self) -> bool:
         return not self.problems
+
+    @property
+    def proves(self) -> Literal["signed", "consistent", "unsound"]:
+        """signed: by a key that the caller gave or holds. consistent: nothing speaks against it, and nobody for it."""
+        return "unsound" if self.problems else "consistent" if self.doubt else "signed"
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A sound run's results, as they follow from its ledger."""
+
+    results: dict[str, Any]
+    doubt: str
+    """As in `Verdict`."""
+
+
+def checked(run: RunFolder) -> Checked:
+    """The results for whoever pays or tells by them; those of an unsound run are refused, whatever anybody says."""
+    stored = run.results
+    verdict, results = _verified(run)
+    if not verdict.sound or results is None:
+        reason = verdict.problems[0] if verdict.problems else "it has no end"
+        raise RunError(f"the record of {run.path} is not sound ({reason}); see 'fedce ledger verify {run.path}'")
+    # An earlier version's ledger does not hold all that its results were made of.
+    return Checked({**stored, **results} if format_of(run.ledger()) < 3 else results, verdict.doubt)
 
 
 def verify(
@@ -51,47 +115,62 @@ def verify(
 ) -> Verdict:
     """Check everything that can be checked.
 
-    The coordinator's key, a line's hash and sites' keys are what a member knows from elsewhere.
+    The coordinator's key, a line's hash and sites' keys are what a member knows from elsewhere. Without a coordinator's
+    key, this machine's own counts, where there is one.
     """
+    return _verified(run, coordinator, head, keys or {})[0]
+
+
+def _verified(
+    run: RunFolder, coordinator: str | None = None, head: str | None = None, keys: Mapping[str, str] | None = None
+) -> tuple[Verdict, dict[str, Any] | None]:
+    """The verdict, and the results that follow from the ledger; none where it has no end or can't be read."""
     entries: list[tuple[int, Entry]] = []
     problems: list[str] = []
     lines = run.lines()
     for number, line in enumerate(lines, 1):
         try:
-            value = json.loads(line)
-        except (ValueError, RecursionError):
-            problems.append(f"line {number} is not JSON")
+            value = entry_of(line)
+        except (ValueError, RecursionError) as error:
+            problems.append(f"line {number} is not as fedce writes it ({error})")
             continue
-        if isinstance(value, dict) and "kind" in value:
+        if isinstance(value, dict) and isinstance(value.get("kind"), str):
             entries.append((number, value))
         else:
             problems.append(f"line {number} is no entry of a ledger")
     if not entries:
-        return Verdict((*problems, f"{run.ledger_file} is empty or missing"), ())
+        return Verdict((*problems, f"{run.ledger_file} is empty or missing"), ()), None
+    check_format([entries[0][1]], run.ledger_file)
     hashes = [sha256(line.encode()).hexdigest() for line in lines]
     if head is not None and head not in hashes:
         problems.append(f"no line has the hash {head}: what was there when it was noted down is gone or changed")
     unchecked: list[str] = []
     facts = [f"{len(entries)} lines, chained; the last has the hash {hashes[-1]}"]
     problems += _chain(lines, hashes, entries)
+    doubt, results = "", None
     try:
         problems += _order(entries)
-        if _tells_all(entries):
+        problems += _format(entries)
+        if format_of([entries[0][1]]) >= 2:
             problems += _config(run, entries)
         else:
             unchecked.append("the experiment file, models and Dice: an earlier version did not record them")
-        for part in (
-            _Draws(run, entries),
-            _Signatures(run, entries, coordinator, keys or {}),
-            _Replay(run, entries),
-            _Results(run, entries),
-        ):
+        parts: Sequence[Callable[[], _Part]] = (
+            lambda: _Attendance(run, entries),
+            lambda: _Draws(run, entries),
+            lambda: _Signatures(run, entries, coordinator, keys or {}),
+            lambda: _Replay(run, entries),
+            lambda: _Results(run, entries),
+        )
+        for check in parts:  # One after the other, so that what was found is told also where a later one can't be made.
+            part = check()
             problems += part.problems
             facts += part.facts
             unchecked += part.unchecked
-    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError, RunError) as error:
+            doubt, results = doubt or part.doubt, part.results
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError, RunError) as error:
         problems.append(f"an entry has the wrong form ({type(error).__name__}: {error}); nothing after it was checked")
-    return Verdict(tuple(problems), tuple(facts), tuple(unchecked))
+    return Verdict(tuple(problems), tuple(facts), tuple(unchecked), doubt), results
 
 
 def _chain(lines: Sequence[str], hashes: Sequence[str], entries: Numbered) -> Iterator[str]:
@@ -117,6 +196,8 @@ def _order(entries: Numbered) -> Iterator[str]:
         yield f"line {entries[0][0]} should be the start, and is {entries[0][1]['kind']!r}"
     expected = 0
     for number, entry in entries:
+        if entry["kind"] == "start" and number > 1:
+            yield f"line {number} is a second start"
         if entry["kind"] != "round":
             continue
         if entry.get("round") != expected:
@@ -129,9 +210,21 @@ def _order(entries: Numbered) -> Iterator[str]:
             yield f"line {number} is {entry['kind']!r}, and follows the end in line {ended}"
 
 
-def _tells_all(entries: Numbered) -> bool:
-    """Whether the experiment file, the models and what sites said of the final one are in it."""
-    return int(entries[0][1].get("format", 1)) >= FORMAT
+def _format(entries: Numbered) -> Iterator[str]:
+    """The ledger is of the format that its first line states: it holds what that format has, and nothing later."""
+    stated = format_of([entries[0][1]])
+    for number, entry in entries:
+        if entry["kind"] == "resume" and entry.get("format", 1) != stated:
+            yield f"line {number} has format {entry.get('format', 1)}, and line 1 format {stated}"
+        # Where sites are elsewhere, the coordinator does not know their splits.
+        if entry["kind"] == "start" and ("splits" in entry) != (stated >= 3 and "run" not in entry):
+            yield f"line {number} and the format {stated} that it states don't agree about 'splits'"
+        for since, fields in NEW_FIELDS.items():
+            for name in fields.get(entry["kind"], ()):
+                if (name in entry) == (stated >= since) or (name == DRAWN_BEFORE and stated < since):
+                    continue
+                what = f"lacks {name!r}" if stated >= since else f"holds {name!r}"
+                yield f"line {number} {what}, and line 1 states format {stated}: one of them was changed"
 
 
 def _config(run: RunFolder, entries: Numbered) -> Iterator[str]:
@@ -149,6 +242,79 @@ class _Part:
         self.problems: list[str] = []
         self.facts: list[str] = []
         self.unchecked: list[str] = []
+        self.doubt = ""
+        self.results: dict[str, Any] | None = None
+
+
+class _Attendance(_Part):
+    """No round is missing, and no site is missing in a round without a reason that can be so."""
+
+    def __init__(self, run: RunFolder, entries: Numbered) -> None:
+        super().__init__()
+        self.config = run.config
+        start = entries[0][1]
+        self.is_local = self.config.engine.name == "local" and "run" not in start
+        self._rounds(entries, start)
+        if format_of([start]) < 3:
+            self.unchecked.append("why sites have no part in a round: an earlier version did not record it")
+            return
+        members = set(start["sites"])
+        n_rounds = 0
+        for number, entry in entries:
+            if entry["kind"] == "join":
+                members.add(str(entry["site"]))
+            elif entry["kind"] == "round":
+                self._round(f"line {number}", entry, members)
+                n_rounds += 1
+            elif entry["kind"] == "end":
+                reasons = dict.fromkeys(entry["missing"], () if self.is_local else (federation.NO_REPLY,))
+                self._present(f"line {number}", entry["evaluations"], entry, members, reasons)
+        self.facts.append(f"in {n_rounds} rounds every site took part, or the ledger says why not")
+
+    def _rounds(self, entries: Numbered, start: Entry) -> None:
+        n_rounds = sum(entry["kind"] == "round" for _, entry in entries)
+        has_end = any(entry["kind"] == "end" for _, entry in entries)
+        expected = self.config.n_rounds if set(start["sites"]) - set(self.config.leave_out) else 0
+        if has_end and n_rounds != expected:
+            self.problems.append(f"the run ended after {n_rounds} rounds, and its experiment has {expected}")
+
+    def _round(self, where: str, entry: Entry, members: Collection[str]) -> None:
+        asked = set(entry["asked"])
+        if unasked := sorted(entry["sites"].keys() - asked):
+            self.problems.append(f"{where}: {', '.join(unasked)} took part and was not asked")
+        reasons = {site: self._reasons(site, site in asked) for site in entry["missing"]}
+        self._present(where, entry["sites"], entry, members, reasons)
+
+    def _reasons(self, site: str, was_asked: bool) -> tuple[str, ...]:
+        """Why this site may have no part in a round of this experiment."""
+        config = self.config
+        if site in config.leave_out:
+            return (federation.LEFT_OUT,)
+        if was_asked:
+            return () if self.is_local else (federation.NO_REPLY,)
+        expels = config.algorithm.name == "cffl" or algorithms.built_in(config) is None
+        return (
+            *((federation.EXPELLED,) if expels else ()),
+            *((federation.ABSENT, federation.NOT_DRAWN) if config.sites_per_round is not None else ()),
+            *(() if self.is_local else (federation.NOT_THERE,)),
+        )
+
+    def _present(
+        self,
+        where: str,
+        there: Collection[str],
+        entry: Entry,
+        members: Collection[str],
+        reasons: Mapping[str, tuple[str, ...]],
+    ) -> None:
+        missing, rejected = entry["missing"], entry["rejected"]
+        for site in sorted({*members, *missing}):
+            if site in missing and (site in there or site in rejected):
+                self.problems.append(f"{where}: {site} took part and is said to be missing ({missing[site]})")
+            elif site in missing and missing[site] not in reasons[site]:
+                self.problems.append(f"{where}: {site} is missing as {missing[site]!r}, which can't be in this run")
+            elif site not in missing and site not in there and site not in rejected:
+                self.problems.append(f"{where}: {site} is missing, and the ledger does not say why")
 
 
 class _Draws(_Part):
@@ -201,6 +367,7 @@ class _Signatures(_Part):
         key = str(start.get("coordinator", ""))
         if expected is not None and key != expected:
             self.problems.append(f"the coordinator's key is {key or 'missing'}, not {expected}")
+        self.doubt = "" if expected is not None else self._doubt(key)
         engine = run.config.engine
         stated = {**{site: own for site, own in engine.members.items() if own}, **pinned}
         keys = self._keys(entries, stated)
@@ -246,8 +413,24 @@ class _Signatures(_Part):
             keys[site] = key
         return keys
 
+    def _doubt(self, key: str) -> str:
+        """Why the coordinator's key proves nothing to this caller; empty if it is this machine's own."""
+        if not key:
+            return (
+                "no coordinator signed it, so that anybody could have written it; "
+                "--head HASH, with the hash of a line that the coordinator tells you, shows that it is the same"
+            )
+        if key == held_key():
+            return ""
+        return (
+            f"it is signed by {key}, a key that nobody vouches for; "
+            "give the key that the coordinator told you, with --coordinator KEY"
+        )
+
     def _line(self, number: int, entry: Entry, key: str) -> None:
         if not key:
+            if "signature" in entry:
+                self.problems.append(f"line {number} is signed, and line 1 names no coordinator: it was changed")
             return
         if entry.get("coordinator", key) != key:
             self.problems.append(f"line {number}: the run was continued by another coordinator, {entry['coordinator']}")
@@ -286,6 +469,8 @@ class _Signatures(_Part):
             return
         said = {name: getattr(form, field) for name, field in REPORTED.items()}
         said["err_replicates"] = [round(error, 5) for error in form.error_replicates]
+        if "score_local" in facts:
+            said["score_local"] = form.score_local
         if self.is_measured_by_sites:
             said["cos"] = believed_novelty(form.novelty, before.get(site, Terms())) if self.is_guarded else form.novelty
         for name, value in said.items():
@@ -306,11 +491,17 @@ class _Replay(_Part):
         super().__init__()
         rounds = [(number, entry) for number, entry in entries if entry["kind"] == "round"]
         algorithm = algorithms.built_in(run.config)
-        if not isinstance(algorithm, FedCE | FedAvg | Uniform):
+        ends = [entry["shares"] for _, entry in entries if entry["kind"] == "end"]
+        if not isinstance(algorithm, (FedCE, *BY_IMAGES, *ALIKE, *BY_MEAN_WEIGHT)):
+            if rounds:
+                last = {site: float(facts["share"]) for site, facts in rounds[-1][1]["sites"].items()}
+                self._ended([{site: share for site, share in end.items() if site in last} for end in ends], last)
             self.unchecked.append(
                 f"the shares: those of {run.config.algorithm.name} don't follow from the ledger alone"
             )
             return
+        if format_of([entries[0][1]]) >= 3:
+            self._ranges(rounds)
         accounts: Mapping[str, Account] = {}
         shares: Mapping[str, float] = {}
         suspects: tuple[str, ...] = ()
@@ -322,16 +513,41 @@ class _Replay(_Part):
                 entered = {site: float(facts["weight"]) for site, facts in sites.items()}
                 accounts, rho, shares = self._fedce(algorithm, accounts, sites)
             else:
-                one_each = isinstance(algorithm, Uniform)
-                rho = normalise({site: 1.0 if one_each else float(facts["n_train"]) for site, facts in sites.items()})
+                accounts, rho, shares = self._plain(algorithm, accounts, sites)
             self._compare(number, sites, "weight", rho)
             self._compare(number, sites, "share", shares)
-        what = "weights and shares" if isinstance(algorithm, FedCE) else "weights"
+        if isinstance(algorithm, BY_MEAN_WEIGHT):
+            self.unchecked.append(f"the weights: those of {run.config.algorithm.name} don't follow from the ledger")
+        what = "shares" if isinstance(algorithm, BY_MEAN_WEIGHT) else "weights and shares"
         self.facts.append(f"{what} of {len(rounds)} rounds worked out again")
-        for ended in (entry["shares"] for _, entry in entries if entry["kind"] == "end" and shares):
+        self._ended(ends, shares)
+
+    def _ended(self, ends: Sequence[Mapping[str, float]], shares: Mapping[str, float]) -> None:
+        """The end's shares are those of the last round."""
+        for ended in ends:
             for site in sorted({*shares, *ended}):
-                if abs(ended.get(site, 0.0) - shares.get(site, 0.0)) > 1e-12:
+                if not abs(ended.get(site, 0.0) - shares.get(site, 0.0)) <= SAME_SHARE:
                     self.problems.append(f"the end gives {site} {ended.get(site)}, and the rounds {shares.get(site)}")
+
+    def _ranges(self, rounds: Numbered) -> None:
+        for number, entry in rounds:
+            for site, facts in entry["sites"].items():
+                for name, allowed in (("cos", NOVELTY), ("err", SCORE)):
+                    if (value := facts.get(name)) is not None and value not in allowed:
+                        self.problems.append(f"line {number}, {site}: {name} is {value}, which is not in {allowed}")
+
+    def _plain(
+        self, algorithm: Algorithm, accounts: Mapping[str, Account], sites: Mapping[str, Entry]
+    ) -> tuple[Mapping[str, Account], Mapping[str, float], Mapping[str, float]]:
+        """Methods other than FedCE, by images, alike, or by the weights as they were recorded."""
+        if isinstance(algorithm, BY_MEAN_WEIGHT):
+            weights = {site: float(facts["weight"]) for site, facts in sites.items()}
+            after, shares = mean_weights(accounts, weights)
+            return after, normalise(weights), shares
+        alike = isinstance(algorithm, ALIKE)
+        values = {site: 1.0 if alike else float(facts["n_train"]) for site, facts in sites.items()}
+        after, shares = counted(accounts, values)
+        return after, normalise(values), shares
 
     def _fedce(
         self, algorithm: FedCE, accounts: Mapping[str, Account], sites: Mapping[str, Entry]
@@ -377,49 +593,44 @@ class _Replay(_Part):
 
     def _compare(self, number: int, sites: Mapping[str, Entry], name: str, found: Mapping[str, float]) -> None:
         for site, facts in sites.items():
-            if site in found and abs(facts[name] - found[site]) > 1e-12:
+            if site in found and not abs(facts[name] - found[site]) <= SAME_SHARE:
                 self.problems.append(
                     f"line {number}, {site}: its {name} is {facts[name]:.6f}, and {found[site]:.6f} by the terms"
                 )
 
 
 class _Results(_Part):
-    """What was published is what the ledger ends with."""
+    """What was published is what follows from the ledger."""
 
     def __init__(self, run: RunFolder, entries: Numbered) -> None:
         super().__init__()
-        end = next((entry for _, entry in entries if entry["kind"] == "end"), None)
-        is_whole = _tells_all(entries)
-        if end is not None and is_whole:
-            self._files(run, end["files"])
+        ledger = [entry for _, entry in entries]
+        end = next((entry for entry in ledger if entry["kind"] == "end"), None)
+        files: Mapping[str, str] = {} if end is None else end.get("files", {})
+        self._files(run, files, "the ledger ends with")
+        if digest := ledger[0].get("splits"):
+            self._files(run, {run.splits_file.name: digest}, "the run was started with")
+        self._uncovered(run, {*files, *((run.splits_file.name,) if digest else ())})
+        if end is None:
+            if run.results_file.exists():
+                self.problems.append("the run has results, and the ledger no end: its last lines are gone")
+            return
         if not run.results_file.exists():
             return
-        if end is None:
-            self.problems.append("the run has results, and the ledger no end: its last lines are gone")
-            return
-        results = run.results
-        if results["model_sha256"] != end["model"]:
-            self.problems.append("the model in results.json is not the one that the ledger ends with")
-        shares = dict.fromkeys(results["contributions"], 0.0) | end["shares"]
-        self._compare("", results["contributions"], shares)
-        if not is_whole:
-            self.facts.append("contributions in results.json are those of the ledger's end")
-            return
-        evaluations = {site: Evaluation.recorded(recorded) for site, recorded in end["evaluations"].items()}
-        dice = {site: found.test_dice for site, found in evaluations.items()}
-        self._compare("Dice ", results["dice"], dice)
-        self._compare("validation Dice ", results["validation_dice"], _each(evaluations, "validation_dice"))
-        for key, name in (("dice_interval", "test_interval"), ("validation_interval", "validation_interval")):
-            if key in results:  # Earlier versions gave none.
-                given = {site: tuple(ends) if ends else None for site, ends in results[key].items()}
-                self._compare(f"{key.replace('_', ' ')} ", given, _each(evaluations, name))
-        self._compare("Dice by class ", results["dice_by_class"], _each(evaluations, "test_dice_by_class"))
-        self._compare("Dice without it ", results["dice_without"], _each(evaluations, "test_dice_without"))
-        if not dice or results["fairness"] != fairness(list(dice.values())).as_dict():
-            self.problems.append("the fairness in results.json does not follow from the Dice")
-        self.facts.append("contributions and Dice in results.json are those of the ledger's end")
+        stored = run.results
+        self.results = results_of(run.config, ledger, over_rounds="intervals_over_rounds" in stored)
+        self._compare(stored, format_of(ledger))
 
-    def _files(self, run: RunFolder, files: Mapping[str, str]) -> None:
+    def _compare(self, stored: Mapping[str, Any], stated: int) -> None:
+        assert self.results is not None
+        compared = self.results if stated >= 3 else {key: self.results[key] for key in STEADY & self.results.keys()}
+        for key in sorted(compared):
+            self.problems += _differences(key, stored.get(key), compared[key])
+        if rest := sorted(stored.keys() - compared.keys()):
+            self.unchecked.append(f"{', '.join(rest)} in results.json: they don't follow from the ledger")
+        self.facts.append(f"{len(compared)} entries of results.json, contributions among them, follow from the ledger")
+
+    def _files(self, run: RunFolder, files: Mapping[str, str], which: str) -> None:
         for name, digest in files.items():
             file = run.path / name
             if not file.resolve().is_relative_to(run.path.resolve()):
@@ -427,20 +638,41 @@ class _Results(_Part):
             elif not file.exists():
                 self.unchecked.append(f"{name}: it is not here")
             elif digest_of(file) != digest:
-                self.problems.append(f"{name} is not the file that the ledger ends with")
+                self.problems.append(f"{name} is not the file that {which}")
             else:
-                self.facts.append(f"{name} is the file that the ledger ends with")
+                self.facts.append(f"{name} is the file that {which}")
 
-    def _compare(self, what: str, given: Mapping[str, Any], ended: Mapping[str, Any]) -> None:
-        for site in sorted({*given, *ended}):
-            if given.get(site) != ended.get(site):
-                self.problems.append(
-                    f"results.json gives {site} {what}{given.get(site)}, the ledger ends with {ended.get(site)}"
-                )
+    def _uncovered(self, run: RunFolder, covered: Collection[str]) -> None:
+        """Files beside those that the ledger covers: anybody may have changed them."""
+        known = {*COVERED, *covered}
+        beside = [file for file in sorted(run.path.iterdir()) if file.name not in known]
+        models = [file for file in sorted((run.path / "models").glob("*")) if f"models/{file.name}" not in covered]
+        names = [str(file.relative_to(run.path)) for file in (*beside, *models)]
+        if names:
+            self.unchecked.append(f"{', '.join(names)}: not covered by the ledger")
 
 
-def _each(evaluations: Mapping[str, Evaluation], name: str) -> dict[str, Any]:
-    return {site: getattr(evaluation, name) for site, evaluation in evaluations.items()}
+def _differences(where: str, stored: Any, followed: Any) -> Iterator[str]:
+    """Where results.json differs from what follows from the ledger."""
+    if isinstance(stored, Mapping) and isinstance(followed, Mapping):
+        for key in sorted({*stored, *followed}, key=str):
+            yield from _differences(f"{where}.{key}", stored.get(key), followed.get(key))
+    elif isinstance(stored, list) and isinstance(followed, list | tuple) and len(stored) == len(followed):
+        for i, (one, other) in enumerate(zip(stored, followed, strict=True)):
+            yield from _differences(f"{where}.{i}", one, other)
+    elif not _is_same(stored, followed):
+        yield f"results.json gives {where} as {_short(stored)}, and by the ledger it is {_short(followed)}"
+
+
+def _is_same(stored: Any, followed: Any) -> bool:
+    if any(isinstance(value, bool) or not isinstance(value, int | float) for value in (stored, followed)):
+        return type(stored) is type(followed) and bool(stored == followed)
+    return bool(abs(stored - followed) <= SAME_RESULT * max(1.0, abs(followed)))
+
+
+def _short(value: Any) -> str:
+    text = "nothing" if value is None else repr(value)
+    return text if len(text) <= 80 else f"{text[:80]}..."
 
 
 def summary_of(entry: Entry) -> str:

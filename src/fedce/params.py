@@ -209,12 +209,13 @@ def _signs(length: int) -> NDArray[np.int8]:
 
 
 def cosine(a: Vector, b: Vector) -> float | None:
-    """Cosine of two vectors, or None if one of them is zero and has no direction."""
+    """Cosine of two vectors, in [-1, 1], or None if one of them is zero and has no direction."""
     ab = aa = bb = 0.0
     for block in blocks(len(a)):
         x, y = a[block].astype(np.float64), b[block].astype(np.float64)
         ab, aa, bb = ab + float(x @ y), aa + float(x @ x), bb + float(y @ y)
-    return ab / float(np.sqrt(aa) * np.sqrt(bb)) if aa > 0 and bb > 0 else None
+    # Rounding may carry the quotient past its bounds.
+    return min(max(ab / float(np.sqrt(aa) * np.sqrt(bb)), -1.0), 1.0) if aa > 0 and bb > 0 else None
 
 
 def to_named(params: Params) -> dict[str, NDArray[Any]]:

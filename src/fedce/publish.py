@@ -13,6 +13,7 @@ from fedce.algorithms.base import Account, Terms
 from fedce.algorithms.guard import SLACK, Signs
 from fedce.errors import ConfigError, RunError, nearest
 from fedce.identity import coordinator
+from fedce.ledger import checked
 from fedce.record import RunFolder
 
 FLOOR = 0.05
@@ -22,7 +23,7 @@ moves the shares."""
 
 def member_view(run: RunFolder, site: str) -> dict[str, Any]:
     """What concerns one site: its share, its interval, its Dice, what was seen of it; nothing of any other."""
-    results = run.checked_results
+    results = checked(run).results
     if site not in (shares := results["contributions"]):
         raise ConfigError(f"no site is called {site!r}{nearest(site, shares)}; there are: {', '.join(shares)}")
     mine = [(entry["round"] + 1, entry["sites"][site]) for entry in run.rounds() if site in entry["sites"]]
@@ -123,7 +124,7 @@ def _smooth(facts: Mapping[str, Any]) -> Terms:
 
 def publish(run: RunFolder, epsilon: float) -> tuple[Noisy, float]:
     """Noisy shares, noted in the ledger; and the epsilon of all publications so far, which adds up."""
-    _ = run.checked_results
+    checked(run)
     with run.lock():
         identity, started = coordinator(), run.ledger()[0].get("coordinator")
         if identity.public != started:

@@ -27,8 +27,12 @@ from fedce.forms import Results, check, check_line
 from fedce.identity import is_signed
 
 NO_LINE = "0" * 64
-FORMAT = 2
-"""Of the ledger. From 2 on it holds digests of the experiment file and the models, and what sites said of the last."""
+FORMAT = 3
+"""Of the ledger. From 2 on it holds digests of the experiment file and the models, and what sites said of the final
+model; from 3 on all that results follow from, the splits' digest, and why a site has no part in a round.
+
+A change of how results are worked out needs a new format: `fedce ledger verify` holds results.json against the ledger.
+"""
 
 
 class RunFolder:
@@ -144,20 +148,6 @@ class RunFolder:
         check(Results, results, str(self.results_file))
         return results
 
-    @property
-    def checked_results(self) -> dict[str, Any]:
-        """The results, for whoever pays or tells by them: the contributions are those that the ledger ends with."""
-        self.check_chain()
-        results = self.results
-        end = self.end
-        if end is None or results["contributions"] != dict.fromkeys(results["contributions"], 0.0) | end["shares"]:
-            raise RunError(
-                f"{self.results_file} is not what the ledger ends with; see 'fedce ledger verify {self.path}'"
-            )
-        if unknown := results["contributions"].keys() - self.site_facts().keys():
-            raise RunError(f"{self.results_file} has the site {min(unknown)!r}, of which the ledger says nothing")
-        return results
-
     def write_results(self, results: Mapping[str, Any]) -> None:
         write_sealed(self.results_file, results)
 
@@ -167,11 +157,12 @@ class RunFolder:
         for number, line in enumerate(self.lines(), 1):
             where = f"{self.ledger_file}, line {number},"
             try:
-                entry = json.loads(line)
-            except (ValueError, RecursionError):
-                raise RunError(f"{where} is not valid JSON; was it edited?") from None
+                entry = entry_of(line)
+            except (ValueError, RecursionError) as error:
+                raise RunError(f"{where} is not as fedce writes it ({error}); was it edited?") from None
             check_line(entry, where)
             entries.append(entry)
+        check_format(entries, self.ledger_file)
         return entries
 
     def check_chain(self) -> None:
@@ -203,24 +194,29 @@ class RunFolder:
 
     def site_facts(self) -> dict[str, dict[str, Any]]:
         """What is recorded of each site's data: counts and a fingerprint."""
-        facts: dict[str, dict[str, Any]] = {}
-        for entry in self.ledger():
-            if entry["kind"] == "start":
-                facts |= entry["sites"]
-            elif entry["kind"] == "join":
-                facts.setdefault(entry["site"], entry["member"])
-        return facts
+        return facts_by_site(self.ledger())
 
     def append(self, entry: Mapping[str, Any]) -> None:
-        """Add a line to the ledger, chained to the one before."""
+        """Add a line to the ledger, chained to the one before; one that could not be read back is not written."""
+        self.check_entry(entry)
         if self._last_line is None:
             self._last_line = (self.lines() or [""])[-1]
         previous = sha256(self._last_line.encode()).hexdigest() if self._last_line else NO_LINE
         value = {**entry, "previous": previous}
         if self.sign is not None:
             value["signature"] = self.sign(signed_text(value))
-        self._last_line = json.dumps(value, allow_nan=False)
-        append_line(self.ledger_file, self._last_line)
+        line = json.dumps(value, allow_nan=False)
+        append_line(self.ledger_file, line)
+        self._last_line = line
+
+    def check_entry(self, entry: Mapping[str, Any]) -> None:
+        """That the ledger could be read with this line in it."""
+        where = f"a new line of {self.ledger_file}"
+        try:
+            text = json.dumps(entry, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise RunError(f"{where} can't be written ({error}); nothing was written") from None
+        check_line(json.loads(text), where, "nothing was written")
 
     def mend_ledger(self) -> None:
         """Cut off a last line that a kill left incomplete."""
@@ -236,6 +232,46 @@ class RunFolder:
         # As bytes: another line ending is another line, and its hash another one.
         *whole, _cut_off = self.ledger_file.read_bytes().decode("utf-8", errors="replace").split("\n")
         return whole
+
+
+def entry_of(line: str) -> Any:
+    """A ledger's line as a value; a ValueError where fedce would have written the value in any other way.
+
+    So no line can hold NaN, a key twice, white space or an escape that means two things to two readers.
+    """
+    value = json.loads(line)
+    if json.dumps(value, allow_nan=False) != line:
+        raise ValueError("written anew, it is another line")
+    return value
+
+
+def format_of(ledger: Sequence[Mapping[str, Any]]) -> int:
+    """The format that a ledger's first line states; the first format stated none."""
+    stated = ledger[0].get("format", 1)
+    if type(stated) is not int or stated < 1:
+        raise RunError(f"line 1 of the ledger: expected a whole number from 1 on as its format, got {stated!r}")
+    return stated
+
+
+def check_format(ledger: Sequence[Mapping[str, Any]], where: Path) -> None:
+    """That this version can read the ledger."""
+    stated = ledger[0].get("format") if ledger else FORMAT
+    if type(stated) is int and stated > FORMAT:
+        raise RunError(
+            f"{where} has format {stated}, and this version of fedce reads formats up to {FORMAT}; install the version "
+            "of fedce that wrote it"
+        )
+
+
+def facts_by_site(ledger: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """What is recorded of each site's data: counts and a fingerprint."""
+    facts: dict[str, dict[str, Any]] = {}
+    for entry in ledger:
+        if entry["kind"] == "start":
+            facts |= entry["sites"]
+        elif entry["kind"] == "join":
+            facts.setdefault(entry["site"], entry["member"])
+    return facts
 
 
 def fingerprints_of(ledger: Sequence[Mapping[str, Any]]) -> dict[str, str]:

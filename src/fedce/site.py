@@ -18,6 +18,7 @@ from fedce.files import Arrays, read_tensors, write_tensors
 from fedce.learn import Batch, Learner, check_finite
 from fedce.messages import Evaluation, Member, Reply, Task
 from fedce.params import Layout, Params, Vector
+from fedce.ranges import SCORE
 from fedce.scoring import MIN_CASES, Floats, Grouping, dice_interval
 
 N_REPLICATES = 20
@@ -99,7 +100,8 @@ class Hospital:
     def score_replicates(self, params: Params) -> tuple[float, ...]:
         if self._validation.grouping.n_cases < MIN_CASES:
             return ()
-        return tuple((self._resampling @ self._validate(params)).tolist())
+        # The fractions of a sample sum to 1 only up to rounding.
+        return tuple(SCORE.nearest(score) for score in (self._resampling @ self._validate(params)).tolist())
 
     def _validate(self, params: Params) -> Floats:
         """Dice of each validation case. The last model's are kept, because its replicates are asked for next."""

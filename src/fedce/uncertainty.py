@@ -41,6 +41,7 @@ class Uncertainty:
             "level": found.level,
             "low": {site: found.low.get(site) for site in sites},
             "high": {site: found.high.get(site) for site in sites},
+            "indistinguishable": [list(pair) for pair in found.indistinguishable],
             "sentences": sentences(found, shares, list(self.reasons)),
             "reasons": dict(self.reasons),
         }

@@ -20,6 +20,7 @@ from fedce.config import SITE_NAME, short_enough
 from fedce.errors import ReplyError, first_problem
 from fedce.messages import MAX_MODELS, Evaluation, Member, Reply, Task
 from fedce.params import Layout, Params
+from fedce.ranges import Images, Loss, Novelty, Replicates, Score, Seconds, TrainImages
 
 Arrays = Mapping[str, NDArray[Any]]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
@@ -28,7 +29,6 @@ SiteName = Annotated[str, Field(pattern=SITE_NAME), AfterValidator(short_enough)
 Hex = Annotated[str, Field(max_length=128, pattern="^[0-9a-f]*$")]
 Number = Annotated[float, Field(allow_inf_nan=False)]
 Side = Annotated[int, Field(ge=1, le=4096)]
-MAX_LIST = 1000
 MAX_ABOUT = 1_000_000
 """Characters of a JSON value; everything that is large is an array."""
 
@@ -58,8 +58,7 @@ class Parcel:
 class _Form(BaseModel):
     """What a JSON value must look like."""
 
-    # A loss that is not a number must arrive as such, to be refused, and not as nothing.
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, ser_json_inf_nan="constants")
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     @classmethod
     def read(cls, text: str) -> Self:
@@ -103,9 +102,9 @@ class MemberForm(_Form):
     run: Hex
     nonce: Hex
     name: SiteName
-    n_train: Annotated[int, Field(ge=1, le=10**9)]
-    n_validation: Annotated[int, Field(ge=1, le=10**9)]
-    n_test: Annotated[int, Field(ge=0, le=10**9)]
+    n_train: TrainImages
+    n_validation: TrainImages
+    n_test: Images
     shape: tuple[Literal[1, 3], Side, Side]
     """(channels, height, width): grey or colour."""
     classes: dict[Name, Annotated[tuple[int, ...], Field(max_length=256)]]
@@ -123,11 +122,11 @@ class MemberForm(_Form):
 
 
 class _EvaluationForm(_Form):
-    validation_dice: float
-    test_dice_by_class: dict[Name, float]
-    test_dice_without: float | None
-    validation_interval: tuple[float, float] | None = None
-    test_interval: tuple[float, float] | None = None
+    validation_dice: Score
+    test_dice_by_class: Annotated[dict[Name, Score], Field(min_length=1)]
+    test_dice_without: Score | None
+    validation_interval: tuple[Score, Score] | None = None
+    test_interval: tuple[Score, Score] | None = None
 
 
 class ReplyForm(_Form):
@@ -136,17 +135,17 @@ class ReplyForm(_Form):
     site: Name
     round_no: int
     action: Literal["train", "score", "evaluate"]
-    n_train: Annotated[int, Field(ge=0, le=10**9)]
-    score: float | None
-    error_without: float | None
-    error_replicates: Annotated[list[float], Field(max_length=MAX_LIST)]
-    novelty: float | None
-    loss: float | None
-    loss_before: float | None
-    score_local: float | None
-    scores: Annotated[list[float], Field(max_length=MAX_MODELS)]
+    n_train: TrainImages
+    score: Score | None
+    error_without: Score | None
+    error_replicates: Replicates
+    novelty: Novelty | None
+    loss: Loss | None
+    loss_before: Loss | None
+    score_local: Score | None
+    scores: Annotated[list[Score], Field(max_length=MAX_MODELS)]
     evaluation: _EvaluationForm | None
-    seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    seconds: Seconds
     model: Hex
     """Digest of the model that comes with it, or nothing."""
 
@@ -202,25 +201,29 @@ def task_from(form: TaskForm, arrays: Arrays, layout: Layout) -> Task:
 
 
 def reply_form(reply: Reply, run: str, action: Literal["train", "score", "evaluate"]) -> ReplyForm:
+    """A reply as it is sent; one with a number out of its range is refused before it leaves the site."""
     evaluation = reply.evaluation
-    return ReplyForm(
-        run=run,
-        site=reply.site,
-        round_no=reply.round_no,
-        action=action,
-        n_train=reply.n_train,
-        score=reply.score,
-        error_without=reply.error_without,
-        error_replicates=list(reply.error_replicates),
-        novelty=reply.novelty,
-        loss=reply.loss,
-        loss_before=reply.loss_before,
-        score_local=reply.score_local,
-        scores=list(reply.scores),
-        evaluation=_EvaluationForm(**asdict(evaluation)) if evaluation else None,
-        seconds=reply.seconds,
-        model=_digest(reply.params.vector) if reply.params is not None else "",
-    )
+    try:
+        return ReplyForm(
+            run=run,
+            site=reply.site,
+            round_no=reply.round_no,
+            action=action,
+            n_train=reply.n_train,
+            score=reply.score,
+            error_without=reply.error_without,
+            error_replicates=list(reply.error_replicates),
+            novelty=reply.novelty,
+            loss=reply.loss,
+            loss_before=reply.loss_before,
+            score_local=reply.score_local,
+            scores=list(reply.scores),
+            evaluation=_EvaluationForm(**asdict(evaluation)) if evaluation else None,
+            seconds=reply.seconds,
+            model=_digest(reply.params.vector) if reply.params is not None else "",
+        )
+    except ValidationError as error:
+        raise ReplyError(f"the reply of {reply.site!r} can't be sent ({first_problem(error)[:300]})") from None
 
 
 def reply_from(form: ReplyForm, arrays: Arrays, layout: Layout) -> Reply:

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from fedce.files import read_sealed, write_sealed
-from support import open_page
+from fedce.record import RunFolder
+from fedce.results import results_of
+from support import made_anew, open_page, rewrite
 
 
 def test_amounts_sum_to_the_budget_in_every_form(tiny_run: Path, tmp_path: Path, fedce):
     page = tmp_path / "allocation.html"
-    arguments = ("allocate", tiny_run, "--budget", "100000.01", "--floor", "2%", "--cap", "40%", "--out", page)
+    arguments = ("allocate", tiny_run, "--budget", "100000.01", "--floor", "2%", "--cap", "40%", "--out", page, "--yes")
     payouts = json.loads(fedce(*arguments, "--json").stdout)
     for payout in payouts.values():
         assert sum(map(Decimal, payout["amounts"].values())) == Decimal("100000.01")
@@ -25,21 +26,92 @@ def test_amounts_sum_to_the_budget_in_every_form(tiny_run: Path, tmp_path: Path,
         assert f"{Decimal(amount):,}" in text
 
 
-def test_nobody_is_paid_by_results_that_are_not_the_ledgers(tiny_run: Path, tmp_path: Path, fedce):
+def edit_results(run: RunFolder) -> None:
+    results = run.results
+    results["contributions"]["site1"] += 0.01
+    run.write_results(results)
+
+
+def edit_images(run: RunFolder) -> None:
+    results = run.results
+    results["train_images"]["site1"] = results["train_images_used"]["site1"] = 10**6
+    run.write_results(results)
+
+
+def edit_last_line(run: RunFolder) -> None:
+    """The ledger's end and the results, which then follow from it, without any key."""
+    *lines, last = run.lines()
+    end = json.loads(last)
+    end["shares"]["site1"], end["shares"]["site2"] = end["shares"]["site1"] + 0.05, end["shares"]["site2"] - 0.05
+    rewrite(run, [*lines, json.dumps(end)])
+    run.write_results(results_of(run.config, run.ledger(), over_rounds=True))
+
+
+@pytest.mark.parametrize("edit", [edit_results, edit_images, edit_last_line])
+def test_nobody_is_paid_by_an_unsound_record(tiny_run: Path, tmp_path: Path, fedce, edit):
     run = tmp_path / "run"
     shutil.copytree(tiny_run, run)
-    results = read_sealed(run / "results.json")
-    results["contributions"]["site1"] += 0.01
-    write_sealed(run / "results.json", results)
+    edit(RunFolder(run))
+    assert fedce("ledger", "verify", run).exit_code == 1
     for command in (
-        ("allocate", run, "--budget", 100),
+        ("allocate", run, "--budget", 100, "--yes"),
+        ("allocate", run, "--budget", 100, "--rule", "samples", "--yes"),
         ("publish", run, "--site", "site1"),
         ("publish", run, "--epsilon", 1),
         ("report", run),
     ):
         refused = fedce(*command)
         assert refused.exit_code == 2, command
-        assert "is not what the ledger ends with" in refused.stderr
+        assert len(refused.stderr.splitlines()) == 1
+        assert "is not sound (" in refused.stderr
+        assert f"see 'fedce ledger verify {run}'" in refused.stderr
+
+
+def test_samples_are_those_that_sites_took_part_with(tiny_run: Path, tmp_path: Path, fedce):
+    arguments = ("--budget", 1000, "--rule", "samples", "--json", "--out", tmp_path / "page.html")
+    payouts = json.loads(fedce("allocate", tiny_run, *arguments).stdout)
+    used = {site: facts["n_train"] for site, facts in RunFolder(tiny_run).rounds()[-1]["sites"].items()}
+    shares = payouts["samples"]["shares"]
+    assert shares == pytest.approx({site: n / sum(used.values()) for site, n in used.items()})
+
+
+def improve(entries: list[dict]) -> None:
+    """As if the final model were known to be better than the initial one."""
+    for told in entries[-1]["evaluations"].values():
+        told["validation_interval"] = [0.98, 0.99]
+
+
+def test_nobody_is_paid_by_contributions_that_are_too_uncertain(tiny_run: Path, tmp_path: Path, fedce):
+    run, page = tmp_path / "run", tmp_path / "run" / "allocation.html"
+    shutil.copytree(tiny_run, run)
+    for rule in ("contribution", "mix"):
+        refused = fedce("allocate", run, "--budget", 100, "--rule", rule)
+        assert refused.exit_code == 2
+        assert len(refused.stderr.splitlines()) == 1
+        assert f"nobody should be paid by --rule {rule} here: the contributions have no intervals" in refused.stderr
+        assert "at no site is the final model's validation Dice above that of the initial model" in refused.stderr
+        assert "--yes" in refused.stderr
+        assert not page.exists()
+    for rule in ("samples", "equal"):
+        assert fedce("allocate", run, "--budget", 100, "--rule", rule).exit_code == 0
+    forced = fedce("allocate", run, "--budget", 100, "--yes")
+    assert forced.exit_code == 0
+    assert "Allocated although the contributions have no intervals" in forced.stderr
+    assert "Allocated although the contributions have no intervals" in page.read_text("utf-8")
+
+
+def test_what_is_certain_enough_is_paid_without_a_word(tmp_path: Path, fedce):
+    run = tmp_path / "run"
+    settings = ("--scale", "tiny", "--rounds", 12, "--workers", 1, "--set", "model.channels=[4,8]")
+    assert fedce("run", *settings, "--out", run).exit_code == 0
+    refused = fedce("allocate", run, "--budget", 100)
+    assert refused.exit_code == 2
+    assert "no intervals" not in refused.stderr
+    assert "at no site is the final model's validation Dice above" in refused.stderr
+    made_anew(RunFolder(run), improve)
+    paid = fedce("allocate", run, "--budget", 100)
+    assert paid.exit_code == 0, paid.output
+    assert paid.stderr == ""
 
 
 def test_the_rule_decides(tiny_run: Path, tmp_path: Path, fedce):
@@ -69,7 +141,7 @@ def test_bad_input_is_one_line(tiny_run: Path, tmp_path: Path, fedce, arguments,
 def test_tables_sort_in_a_browser(tiny_run: Path, tmp_path: Path, fedce, chromium: str):
     """The page's own script runs under its policy: headings have become buttons."""
     page = tmp_path / "page.html"
-    assert fedce("allocate", tiny_run, "--budget", "1000", "--out", page).exit_code == 0
+    assert fedce("allocate", tiny_run, "--budget", "1000", "--out", page, "--yes").exit_code == 0
     shown, picture = open_page(chromium, page, tmp_path)
     assert '<button type="button">Amount</button>' in shown.stdout
     assert "CONSOLE" not in shown.stderr

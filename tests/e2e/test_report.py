@@ -17,11 +17,12 @@ from fedce.config import AlgorithmConfig, Config, FreeRiderConfig
 from fedce.data import load_sites
 from fedce.display import interval_lines, results_table
 from fedce.files import read_sealed, write_sealed
+from fedce.ledger import Checked
 from fedce.predict import load_learner
 from fedce.publish import member_view
 from fedce.record import RunFolder
 from fedce.report import NO_ALARM, NOBODY_LOOKED, plots, standalone, summary, write_report
-from support import open_page, rename_site, rewrite_ledger, write_site
+from support import made_anew, open_page, rename_site, write_site
 
 SMALL = ("--scale", "tiny", "--workers", 1, "--set", "data.size=32", "--set", "model.channels=[4,8]", "--json")
 
@@ -34,12 +35,12 @@ def longer_run(tmp_path_factory, fedce) -> Path:
     return out
 
 
-def rewritten(run: Path, folder: Path, **changes) -> str:
-    """The page of a copy of the run with other results."""
-    copy = folder / "run"
-    shutil.copytree(run, copy)
-    write_sealed(copy / "results.json", {**read_sealed(copy / "results.json"), **changes})
-    return write_report(RunFolder.open(copy)).read_text("utf-8")
+def rewritten(run: Path, folder: Path, monkeypatch, **changes) -> str:
+    """The page of a copy of the run, as if other results followed from its ledger."""
+    shutil.copytree(run, folder / "run")
+    copy = RunFolder.open(folder / "run")
+    monkeypatch.setattr("fedce.report.checked", lambda run: Checked({**copy.results, **changes}, ""))
+    return write_report(copy).read_text("utf-8")
 
 
 def test_it_stands_alone(tiny_run: Path):
@@ -142,18 +143,19 @@ def test_results_of_earlier_versions_are_shown_as_they_were(longer_run: Path, tm
 
 
 def test_results_without_intervals_over_rounds_still_give_a_page(longer_run: Path, tmp_path: Path):
-    page = rewritten(longer_run, tmp_path, intervals_over_rounds=[])
+    """As those of a store have none."""
+    shutil.copytree(longer_run, tmp_path / "run")
+    run = RunFolder.open(tmp_path / "run")
+    results = run.results
+    del results["intervals_over_rounds"]
+    run.write_results(results)
+    page = write_report(run).read_text("utf-8")
     assert "FillBetween" not in page
     assert "pale band" not in page
-    copy = tmp_path / "run"
-    results = read_sealed(copy / "results.json")
-    del results["intervals_over_rounds"]
-    write_sealed(copy / "results.json", results)
-    assert write_report(RunFolder.open(copy)).read_text("utf-8") == page
 
 
 def test_so_many_sites_have_no_bands(longer_run: Path, tmp_path: Path, monkeypatch, fedce):
-    monkeypatch.setattr("fedce.experiment.MOST_BANDS", 5)
+    monkeypatch.setattr("fedce.results.MOST_BANDS", 5)
     monkeypatch.setattr("fedce.report.MOST_BANDS", 5)
     assert fedce("run", *SMALL, "--rounds", 12, "--out", tmp_path / "run").exit_code == 0
     page = (tmp_path / "run" / "report.html").read_text("utf-8")
@@ -317,7 +319,7 @@ def test_a_spoilt_run_does_not_hide_the_others(several: Path, fedce):
     page = (several / "report.html").read_text("utf-8")
     assert list(cells_of(page, "Runs")) == ["fed ce"]
     spoilt = cells_of(page, "Without results")
-    assert "other/ledger.jsonl, line 2, does not follow from line 1" in spoilt["other"][0]
+    assert "other is not sound (line 2 does not follow from line 1" in spoilt["other"][0]
     assert "alone/results.json is not valid JSON" in spoilt["alone"][0]
     assert str(several.parent) not in page
 
@@ -439,16 +441,14 @@ def test_the_model_card_says_what_the_model_is_and_is_not(tiny_run: Path):
 
 
 @pytest.mark.parametrize("alarmed", [True, False])
-def test_free_rider_scores_and_alarms_are_shown_where_there_are_some(tiny_run: Path, tmp_path: Path, alarmed):
-    copy = tmp_path / "run"
-    shutil.copytree(tiny_run, copy)
-    results = read_sealed(copy / "results.json")
+def test_free_rider_scores_and_alarms_are_shown_where_there_are_some(
+    tiny_run: Path, tmp_path: Path, monkeypatch, alarmed
+):
     alarm = {"site": "site1", "round_no": 1, "kind": "replay", "what": "sends an old update again"}
     # A site that sent nothing that has a direction has no score, and must not spoil the figure.
-    results["freerider"] = {site: {"scores": [0.1, None, 0.2, 0.3], "alarms": []} for site in results["dice"]}
-    results["freerider"]["site1"] = {"scores": [None] * 4, "alarms": [alarm] * alarmed}
-    write_sealed(copy / "results.json", results)
-    page = write_report(RunFolder.open(copy)).read_text("utf-8")
+    scores = {f"site{i}": {"scores": [0.1, None, 0.2, 0.3], "alarms": []} for i in range(1, 7)}
+    scores["site1"] = {"scores": [None] * 4, "alarms": [alarm] * alarmed}
+    page = rewritten(tiny_run, tmp_path, monkeypatch, freerider=scores)
     assert page.count("<svg") == 4
     assert figure_tables(page)["free-rider-scores"][1:3] == [["1", "", *["0.1"] * 5], ["2", *[""] * 6]]
     row = '<th scope="row">site1</th><td class="number">2</td><td>sends an old update again</td>'
@@ -471,8 +471,7 @@ def test_writing_it_again_gives_the_same_page(tiny_run: Path, fedce):
 def test_hostile_names_are_shown_not_run(tiny_run: Path, tmp_path: Path):
     copy = tmp_path / "<script>alert(1)</script>"
     shutil.copytree(tiny_run, copy)
-    evil = "<img src=x onerror=alert(1)>"
-    rename_site(copy, "site1", evil)
+    rename_site(copy, "site1", "<img src=x onerror=alert(1)>")
     page = write_report(RunFolder.open(copy)).read_text("utf-8")
     assert page.count("<script") == 1, "ours, whose digest the policy names"
     assert not re.findall(r"<img (?!src=\"data:)", page)
@@ -546,9 +545,9 @@ def test_where_nobody_looked_for_cheats_no_alarm_says_nothing(algorithm, detect,
     assert len({NO_ALARM, NOBODY_LOOKED} & set(said)) == 1
 
 
-def test_a_band_of_one_round_is_not_explained(longer_run: Path, tmp_path: Path):
+def test_a_band_of_one_round_is_not_explained(longer_run: Path, tmp_path: Path, monkeypatch):
     results = json.loads((longer_run / "results.json").read_text("utf-8"))
-    page = rewritten(longer_run, tmp_path, intervals_over_rounds=results["intervals_over_rounds"][:1])
+    page = rewritten(longer_run, tmp_path, monkeypatch, intervals_over_rounds=results["intervals_over_rounds"][:1])
     assert "pale band" not in page
 
 
@@ -566,15 +565,14 @@ def test_a_marker_at_the_top_is_whole():
     assert 50.1 / figure.axes[0].get_ylim()[1] < 1 - 5 / 245
 
 
-def test_a_mean_over_some_of_the_sites_is_said_to_be_one(longer_run: Path, tmp_path: Path):
+def test_a_mean_over_some_of_the_sites_is_said_to_be_one(longer_run: Path, tmp_path: Path, monkeypatch):
     said = "In rounds without all sites it is the mean of those there."
     assert said not in (longer_run / "report.html").read_text("utf-8")
     copy = tmp_path / "run"
     shutil.copytree(longer_run, copy)
     run = RunFolder.open(copy)
-    entries = run.ledger()
-    del entries[3]["sites"]["site2"]
-    rewrite_ledger(copy, entries)
+    made_anew(run, lambda entries: entries[3]["sites"].pop("site2"))
+    monkeypatch.setattr("fedce.report.checked", lambda run: Checked(run.results, ""))
     assert said in write_report(run).read_text("utf-8")
 
 
@@ -586,14 +584,13 @@ def test_names_that_the_font_lacks_are_no_noise(tmp_path: Path):
         plots.save_contributions(rounds, tmp_path / "shares.png")
 
 
-def test_only_runs_of_as_many_rounds_are_ranked(several: Path, fedce):
+def test_only_runs_of_as_many_rounds_are_ranked(several: Path, fedce, monkeypatch):
     assert fedce("report", several).exit_code == 0
     page = (several / "report.html").read_text("utf-8")
     assert "highest mean" not in page, "14 rounds and 5 are no race"
     assert "<p>Nobody looked for cheats in: alone.</p>" in page
     assert cells_of(page, "Runs")["alone"][-1] == "nobody looked"
-    file = several / "alone" / "results.json"
-    write_sealed(file, {**read_sealed(file), "rounds": 14})
+    monkeypatch.setattr("fedce.report.folder.checked", lambda run: Checked({**run.results, "rounds": 14}, ""))
     assert fedce("report", several).exit_code == 0
     assert "2 runs of 14 rounds on the same fundus6: no difference that these runs can show" in (
         several / "report.html"

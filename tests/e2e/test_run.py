@@ -353,7 +353,7 @@ def test_a_run_that_was_paid_by_can_be_replaced(tmp_path: Path, fedce):
     out = tmp_path / "run"
     arguments = ("run", "--scale", "tiny", "--rounds", 1, "--workers", 1, "--out", out)
     assert fedce(*arguments).exit_code == 0
-    assert fedce("allocate", out, "--budget", 100).exit_code == 0
+    assert fedce("allocate", out, "--budget", 100, "--yes").exit_code == 0
     assert fedce(*arguments, "--replace", "--seed", 1).exit_code == 0
     assert json.loads((out / "results.json").read_text())["seed"] == 1
     assert not (out / "allocation.html").exists()
@@ -603,7 +603,8 @@ def test_a_narrow_terminal_cuts_no_name_and_no_number(tiny_run: Path, capsys, mo
 
 def test_amounts_stay_whole_in_a_narrow_terminal(tiny_run: Path, tmp_path: Path, fedce, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    shown = fedce("allocate", tiny_run, "--budget", 1_000_000_000, "--out", tmp_path / "page.html").output
+    arguments = ("--budget", 1_000_000_000, "--yes", "--out", tmp_path / "page.html")
+    shown = fedce("allocate", tiny_run, *arguments).stdout
     assert "1,000,000,000.00" in shown
     assert "…" not in shown
     assert all(f"by {rule}" in shown for rule in ("samples", "equal", "mix"))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedce.allocation import allocate, bounded, fraction, in_cents, money
+from fedce.allocation import allocate, bounded, doubts_of, fraction, in_cents, money
 from fedce.errors import ConfigError
 from fedce.report.allocation import summary
 
@@ -53,7 +53,7 @@ def test_without_bounds_shares_stay(values: list[float]):
 
 RESULTS = {
     "contributions": {"a": 0.5, "b": 0.3, "c": 0.2},
-    "train_images": {"a": 10, "b": 10, "c": 80},
+    "train_images_used": {"a": 10, "b": 10, "c": 80},
     "intervals": {"low": {"a": 0.4, "b": 0.2, "c": 0.1}, "high": {"a": 0.6, "b": 0.4, "c": 0.3}},
 }
 
@@ -101,7 +101,7 @@ def test_amounts_and_shares_are_read():
 
 
 def test_a_site_without_an_interval_has_an_amount_and_no_ends():
-    results = {"contributions": {"a": 0.5, "b": 0.25, "c": 0.25}, "train_images": {"a": 1, "b": 1, "c": 1}}
+    results = {"contributions": {"a": 0.5, "b": 0.25, "c": 0.25}, "train_images_used": {"a": 1, "b": 1, "c": 1}}
     ends = {"low": {"a": 0.25, "b": None, "c": 0.125}, "high": {"a": 0.75, "b": None, "c": 0.25}}
     payouts = allocate({**results, "intervals": {**ends, "reasons": {"b": "b has 3 validation cases"}}}, "100")
     chosen = payouts["contribution"]
@@ -110,3 +110,62 @@ def test_a_site_without_an_interval_has_an_amount_and_no_ends():
     said = summary(payouts, "contribution")
     assert "The widest interval is a's: 25.00 to 75.00." in said
     assert "Without an interval: b." in said
+
+
+CERTAIN = {
+    "contributions": {"a": 0.5, "b": 0.3, "c": 0.2},
+    "intervals": {
+        "low": {"a": 0.4, "b": 0.2, "c": 0.1},
+        "high": {"a": 0.6, "b": 0.4, "c": 0.3},
+        "indistinguishable": [["b", "c"]],
+    },
+    "initial_dice": {"a": 0.3, "b": 0.3},
+    "validation_interval": {"a": [0.2, 0.6], "b": [0.31, 0.5], "c": [0.9, 0.95]},
+}
+NO_TWO = "no two sites can be told apart by the intervals of their contributions"
+NOT_BETTER = "at no site is the final model's validation Dice above that of the initial model by more than its interval"
+
+
+@pytest.mark.parametrize(
+    ("change", "doubts"),
+    [
+        ({}, []),
+        ({"intervals": None}, ["the contributions have no intervals (too few rounds, or shares that are no mean over"]),
+        ({"intervals": None, "no_intervals": "2 cases"}, ["the contributions have no intervals (2 cases)"]),
+        ({"intervals": {**CERTAIN["intervals"], "indistinguishable": [["a", "b"], ["c", "b"], ["c", "a"]]}}, [NO_TWO]),
+        # Only a and b could be told apart from c, which has no interval.
+        (
+            {
+                "intervals": {
+                    "low": {"a": 0.4, "b": 0.2, "c": None},
+                    "high": {"a": 0.6, "b": 0.4, "c": None},
+                    "indistinguishable": [["a", "b"]],
+                }
+            },
+            [NO_TWO],
+        ),
+        ({"validation_interval": {"a": [0.2, 0.6], "b": [0.3, 0.5], "c": [0.9, 0.95]}}, [NOT_BETTER]),
+        ({"validation_interval": {"a": None, "b": None, "c": None}}, [NOT_BETTER]),
+        ({"initial_dice": {}}, [NOT_BETTER]),
+    ],
+)
+def test_what_speaks_against_paying_by_contribution(change, doubts):
+    results = {**CERTAIN, **change}
+    for rule in ("contribution", "mix"):
+        found = doubts_of(rule, results)
+        assert len(found) == len(doubts)
+        assert all(one.startswith(other) for one, other in zip(found, doubts, strict=True))
+    for rule in ("samples", "equal"):
+        assert doubts_of(rule, {**results, "intervals": None}) == []
+
+
+def test_a_site_without_an_interval_has_no_amounts_at_its_ends():
+    ends = {"low": {"a": 0.4, "b": 0.2, "c": None}, "high": {"a": 0.6, "b": 0.4, "c": None}}
+    payout = allocate({**RESULTS, "intervals": ends}, "1000")["contribution"]
+    assert payout.low == {"a": Decimal("400.00"), "b": Decimal("200.00"), "c": None}
+    assert payout.high["c"] is None
+
+
+def test_where_nobody_took_part_samples_say_nothing():
+    nobody = {**RESULTS, "train_images_used": {"a": 0, "b": 0, "c": 0}}
+    assert set(allocate(nobody, "30")["samples"].amounts.values()) == {Decimal("10.00")}

@@ -31,8 +31,9 @@ from support import layout, params
 
 LAYOUT = layout(3, 1, 1)
 floats = st.floats(allow_nan=True, allow_infinity=True, width=64)
+scores = st.floats(0, 1)
+losses = st.floats(-1e6, 1e6)
 vectors = arrays(np.float32, LAYOUT.size, elements=st.floats(width=32, allow_nan=True))
-maybe = st.none() | floats
 names = st.text(min_size=1, max_size=20)
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | floats | st.text(),
@@ -44,22 +45,22 @@ FORMS = (Hello, TaskForm, MemberForm, ReplyForm, Failure, Signed)
 
 @st.composite
 def replies(draw):
-    interval = st.none() | st.tuples(floats, floats)
-    by_class = st.dictionaries(names, floats, min_size=1, max_size=3)
-    evaluation = st.builds(Evaluation, floats, by_class, maybe, interval, interval)
+    interval = st.none() | st.tuples(scores, scores)
+    by_class = st.dictionaries(names, scores, min_size=1, max_size=3)
+    evaluation = st.builds(Evaluation, scores, by_class, st.none() | scores, interval, interval)
     return Reply(
         site=draw(names),
         round_no=draw(st.integers(0, 10**6)),
-        n_train=draw(st.integers(0, 10**9)),
+        n_train=draw(st.integers(1, 10**9)),
         params=draw(st.none() | vectors.map(lambda vector: params(vector.tolist(), 1, 1))),
-        score=draw(maybe),
-        error_without=draw(maybe),
-        error_replicates=tuple(draw(st.lists(floats, max_size=5))),
-        novelty=draw(maybe),
-        loss=draw(maybe),
-        loss_before=draw(maybe),
-        score_local=draw(maybe),
-        scores=tuple(draw(st.lists(floats, max_size=5))),
+        score=draw(st.none() | scores),
+        error_without=draw(st.none() | scores),
+        error_replicates=tuple(draw(st.lists(scores, max_size=5))),
+        novelty=draw(st.none() | st.floats(0, 2)),
+        loss=draw(st.none() | losses),
+        loss_before=draw(st.none() | losses),
+        score_local=draw(st.none() | scores),
+        scores=tuple(draw(st.lists(scores, max_size=5))),
         evaluation=draw(st.none() | evaluation),
         seconds=draw(st.floats(0, 1e6)),
     )

@@ -14,11 +14,11 @@ from fedce import experiment, load_sites
 from fedce.config import EngineConfig, load
 from fedce.experiment import coordinate, resolve, versions
 from fedce.files import digest_of
-from fedce.identity import Identity
-from fedce.ledger import verify
-from fedce.record import RunFolder, signed_text
+from fedce.identity import Identity, coordinator
+from fedce.ledger import NEW_FIELDS, verify
+from fedce.record import RunFolder
 from fedce.resident import Resident, at_hospital
-from support import Post
+from support import Post, chained, made_anew, rewrite
 
 SITES = ("site1", "site2", "site3")
 
@@ -44,22 +44,6 @@ def run(request, tmp_path: Path, tiny_run: Path, signed_run: Path) -> RunFolder:
     source = tiny_run if request.param == "local" else signed_run
     shutil.copytree(source, tmp_path / "run")
     return RunFolder(tmp_path / "run")
-
-
-def rewrite(run: RunFolder, lines: list[str]) -> None:
-    run.ledger_file.write_text("".join(line + "\n" for line in lines))
-
-
-def chained(entries: list[dict], identity: Identity | None = None) -> list[str]:
-    """A ledger made anew, as somebody would who knows how the chain works."""
-    lines, previous = [], "0" * 64
-    for entry in entries:
-        value = {key: part for key, part in entry.items() if key not in ("previous", "signature")}
-        value["previous"] = previous
-        value["signature"] = identity.sign(signed_text(value)) if identity else entry.get("signature", "")
-        lines.append(json.dumps(value))
-        previous = sha256(lines[-1].encode()).hexdigest()
-    return lines
 
 
 def test_a_ledger_as_it_was_written_is_sound(run: RunFolder):
@@ -111,9 +95,7 @@ def test_a_coordinator_who_changes_shares_is_found_by_the_terms(run: RunFolder):
     site = next(iter(entry["sites"]))
     entry["sites"][site]["share"] += 0.1
     rewrite(run, chained(entries, Identity.at(Path(os.environ["FEDCE_KEY"]))))
-    problems = verify(run).problems
-    assert len(problems) == 1
-    assert problems[0].startswith(f"line {number}, {site}: its share is")
+    assert any(problem.startswith(f"line {number}, {site}: its share is") for problem in verify(run).problems)
 
 
 def test_a_coordinator_who_changes_what_a_site_said_is_found_by_its_signature(signed_run: Path, tmp_path: Path):
@@ -132,10 +114,7 @@ def test_a_coordinator_who_changes_what_a_site_said_is_found_by_its_signature(si
 
 def forged(run: RunFolder, change) -> tuple[str, ...]:
     """What is found when a coordinator changes its own ledger, and signs it."""
-    entries = run.ledger()
-    change(entries)
-    rewrite(run, chained(entries, Identity.at(Path(os.environ["FEDCE_KEY"]))))
-    return verify(run).problems
+    return verify(made_anew(run, change, results=False)).problems
 
 
 def test_a_coordinator_who_pays_other_shares_is_found(run: RunFolder):
@@ -224,7 +203,7 @@ def test_a_coordinator_who_strips_all_signatures_is_found(signed_run: Path, tmp_
 
     def start_anew(entries):
         strip(entries)
-        entries[0]["config_file"] = digest_of(run.config_file)
+        entries[0].update(config_file=digest_of(run.config_file), splits="0" * 64)
 
     shutil.copy(signed_run / "ledger.jsonl", run.ledger_file)
     assert forged(run, start_anew) == ()
@@ -237,17 +216,25 @@ def test_another_experiment_than_it_was_started_with_is_found(run: RunFolder):
     assert "line 1: config.toml is not the file that the run was started with" in verify(run).problems
 
 
+NO_ENDS = {"level": 0.95, "low": {}, "high": {}, "sentences": []}
+
+
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
         (lambda results: results["contributions"].pop("site1"), "are not of the same sites: 'site1' is only in one"),
-        (
-            lambda results: [results[key].update(friend=1) for key in ("contributions", "images", "train_images")],
-            "results.json gives friend 1",
-        ),
-        (lambda results: results["dice"].update(site1=0.99), "results.json gives site1 Dice 0.99"),
-        (lambda results: results["validation_dice"].update(site1=0.9), "results.json gives site1 validation Dice 0.9"),
-        (lambda results: results["fairness"].update(mean=0.9), "the fairness in results.json does not follow"),
+        (lambda results: results["dice"].update(site1=0.99), "gives dice.site1 as 0.99"),
+        (lambda results: results["validation_dice"].update(site1=0.9), "gives validation_dice.site1 as 0.9"),
+        (lambda results: results["fairness"].update(mean=0.9), "gives fairness.mean as 0.9"),
+        (lambda results: results["train_images"].update(site1=99999), "gives train_images.site1 as 99999"),
+        (lambda results: results["train_images_used"].update(site1=9), "gives train_images_used.site1 as 9"),
+        (lambda results: results["flags"].update(site1=["noise"]), "gives flags.site1 as ['noise']"),
+        (lambda results: results.update(device="cuda"), "gives device as 'cuda'"),
+        (lambda results: results.update(n_parameters=1), "gives n_parameters as 1"),
+        (lambda results: results.update(intervals=NO_ENDS), "gives intervals as {'level': 0.95"),
+        (lambda results: results.update(command="rm"), "gives command as 'rm'"),
+        (lambda results: results["versions"].update(fedce="9"), "gives versions.fedce as '9'"),
+        (lambda results: results["reconstruction"].update(site1=1.0), "gives reconstruction.site1 as 1.0"),
     ],
 )
 def test_results_other_than_the_ledgers_end_are_found(run: RunFolder, change, problem):
@@ -273,7 +260,7 @@ def test_another_model_file_is_found(run: RunFolder):
     [
         (lambda end: end["shares"].update(friend=0.5), "the end gives friend 0.5, and the rounds None"),
         (lambda end: end["files"].update({"../../x": "0"}), "a file outside of the run folder"),
-        (lambda end: end["evaluations"].clear(), "the fairness in results.json does not follow"),
+        (lambda end: end["evaluations"].clear(), "site1 is missing, and the ledger does not say why"),
         (lambda end: end["evaluations"]["site1"].update(validation_dice=0.9), "signed another evaluation"),
     ],
 )
@@ -327,30 +314,119 @@ def test_a_run_that_names_code_is_checked_without_running_it(tmp_path: Path, tin
     assert (tmp_path / "ran").exists()
 
 
-def test_a_ledger_of_an_earlier_version_is_checked_as_far_as_it_goes(run: RunFolder, fedce):
-    def grow_young(entries):
-        for key in ("format", "config_file"):
-            del entries[0][key]
-        for key in ("files", "evaluations"):
-            del entries[-1][key]
+def grow_young(entries: list[dict], stated: int) -> None:
+    """As an earlier version would have written it."""
+    for entry in entries:
+        for since, fields in NEW_FIELDS.items():
+            if since > stated:
+                for name in fields.get(entry["kind"], ()):
+                    del entry[name]
+    start, end = entries[0], entries[-1]
+    start.pop("splits", None)
+    end.pop("example_dice", None)
+    start["format"] = stated
+    if stated == 1:
+        del start["format"]
 
-    assert forged(run, grow_young) == ()
+
+def test_a_ledger_of_format_2_is_checked_as_far_as_it_goes(run: RunFolder, fedce):
+    """What today's folders hold: shares, Dice and models are checked, and what the results were made of is not."""
+    assert forged(run, lambda entries: grow_young(entries, 2)) == ()
+    results = run.results
+    for key in ("initial_dice", "train_images_used", "validation_interval"):
+        del results[key]
+    run.write_results(results)
+    verdict = verify(run)
+    assert verdict.proves == "signed"
+    assert any("an earlier version did not record it" in reason for reason in verdict.unchecked)
+    assert fedce("report", run.path).exit_code == 0
+    paid = fedce("allocate", run.path, "--budget", 100, "--rule", "samples", "--json")
+    assert paid.exit_code == 0, paid.output
+    results["dice"]["site1"] = 0.99
+    run.write_results(results)
+    assert any("gives dice.site1 as 0.99" in problem for problem in verify(run).problems)
+
+
+def test_a_run_of_an_earlier_format_is_not_gone_on_with(tiny_run: Path, tmp_path: Path, fedce):
+    shutil.copytree(tiny_run, tmp_path / "run")
+    run = RunFolder(tmp_path / "run")
+    made_anew(run, lambda entries: grow_young(entries, 2), results=False)
+    rewrite(run, run.lines()[:-1])
+    run.results_file.unlink()
+    refused = fedce("run", "--resume", run.path)
+    assert refused.exit_code == 2
+    assert "has format 2, and this version of fedce writes format 3; finish the run with" in refused.stderr
+
+
+@pytest.mark.parametrize("stated", [1, 2])
+def test_a_downgraded_format_is_found(run: RunFolder, stated):
+    def downgrade(entries):
+        entries[0]["format"] = stated
+
+    problems = forged(run, downgrade)
+    assert any(f"and line 1 states format {stated}: one of them was changed" in problem for problem in problems)
+
+
+@pytest.mark.parametrize("stated", [True, "3", 3.0, 0, -1, None])
+def test_a_format_that_is_no_number_is_found(run: RunFolder, stated):
+    entries = run.ledger()
+    entries[0]["format"] = stated
+    rewrite(run, chained(entries, coordinator()))
+    assert not verify(run).sound
+
+
+def test_a_format_of_a_later_version_is_one_line(run: RunFolder, fedce):
+    made_anew(run, lambda entries: entries[0].update(format=3), results=False)
+    entries = run.ledger()
+    entries[0]["format"] = 4
+    rewrite(run, chained(entries, coordinator()))
+    for command in (("ledger", "verify"), ("ledger", "show"), ("report",)):
+        refused = fedce(*command, run.path)
+        assert refused.exit_code == 2
+        assert "has format 4, and this version of fedce reads formats up to 3; install" in refused.stderr
+
+
+def test_a_ledger_of_an_earlier_version_is_checked_as_far_as_it_goes(run: RunFolder, fedce):
+    assert forged(run, lambda entries: grow_young(entries, 1)) == ()
     assert any("an earlier version did not record them" in reason for reason in verify(run).unchecked)
+    assert fedce("report", run.path).exit_code == 0
+    assert fedce("allocate", run.path, "--budget", 100, "--rule", "samples").exit_code == 0
     refused = fedce("ledger", "audit", run.path, "--site", "site1", "--data", "fundus6")
     assert refused.exit_code == 2
     assert "is of an earlier version" in refused.stderr
 
 
-def test_fedavg_says_that_only_weights_were_worked_out(tmp_path: Path, fedce):
+@pytest.mark.parametrize(
+    ("algorithm", "fact"),
+    [
+        ("fedavg", "weights and shares of 2 rounds worked out again"),
+        ("fedprox", "weights and shares of 2 rounds worked out again"),
+        ("uniform", "weights and shares of 2 rounds worked out again"),
+        ("standalone", "weights and shares of 2 rounds worked out again"),
+        ("krum", "shares of 2 rounds worked out again"),
+    ],
+)
+def test_shares_of_plain_methods_are_worked_out_again(tmp_path: Path, fedce, algorithm, fact):
     out = tmp_path / "run"
     done = fedce(
-        *("run", "--scale", "tiny", "--algorithm", "fedavg", "--rounds", 2, "--workers", 1, "--out", out),
+        *("run", "--scale", "tiny", "--algorithm", algorithm, "--rounds", 2, "--workers", 1, "--out", out),
         *("--set", "model.channels=[4,8]"),
     )
     assert done.exit_code == 0, done.output
-    verdict = verify(RunFolder(out))
-    assert verdict.sound
-    assert "weights of 2 rounds worked out again" in verdict.facts
+    run = RunFolder(out)
+    assert verify(run).problems == ()
+    assert fact in verify(run).facts
+
+    def favour(entries):
+        told = {f"site{i}": 0.7 if i == 1 else 0.06 for i in range(1, 7)}
+        for entry in (entry for entry in entries if entry["kind"] == "round"):
+            for site, facts in entry["sites"].items():
+                facts["share"] = told[site]
+        entries[-1]["shares"] = told
+
+    problems = verify(made_anew(run, favour)).problems
+    assert any("the end gives site1 0.7, and the rounds" in problem for problem in problems)
+    assert any("site1: its share is 0.700000" in problem for problem in problems)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -403,13 +479,14 @@ def test_results_that_were_changed_are_found(run: RunFolder):
     site = next(iter(results["contributions"]))
     results["contributions"][site] += 0.01
     run.write_results(results)
-    assert any(f"results.json gives {site}" in problem for problem in verify(run).problems)
+    assert any(f"results.json gives contributions.{site} as" in problem for problem in verify(run).problems)
 
 
 def test_by_the_command_line(run: RunFolder, fedce):
     good = fedce("ledger", "verify", run.path)
     assert good.exit_code == 0
     assert good.stdout.splitlines()[-1] == "the ledger is sound"
+    assert json.loads(fedce("ledger", "verify", run.path, "--json").stdout)["proves"] == "signed"
     shown = fedce("ledger", "show", run.path)
     assert shown.stdout.count("round ") >= 4
     lines = run.lines()
@@ -417,8 +494,183 @@ def test_by_the_command_line(run: RunFolder, fedce):
     bad = fedce("ledger", "verify", run.path)
     assert bad.exit_code == 1
     assert "WRONG: line 3 does not follow from line 2" in bad.stdout
-    assert not json.loads(fedce("ledger", "verify", run.path, "--json").stdout)["sound"]
+    told = json.loads(fedce("ledger", "verify", run.path, "--json").stdout)
+    assert (told["sound"], told["proves"]) == (False, "unsound")
     assert fedce("ledger", "verify", run.path.parent / "nothing").exit_code == 2
+
+
+def test_a_key_that_nobody_vouches_for_proves_nothing(run: RunFolder, tmp_path: Path, fedce, monkeypatch):
+    """Whoever holds neither the coordinator's key nor its name learns that the ledger is consistent, and no more."""
+    key = coordinator().public
+    monkeypatch.setenv("FEDCE_KEY", str(tmp_path / "none.pem"))
+    doubted = fedce("ledger", "verify", run.path)
+    assert doubted.exit_code == 3
+    last = doubted.stdout.splitlines()[-1]
+    assert last.startswith(f"the ledger is consistent, but it is signed by {key}, a key that nobody vouches for")
+    assert "--coordinator KEY" in last
+    assert not (tmp_path / "none.pem").exists()
+    told = json.loads(fedce("ledger", "verify", run.path, "--json").stdout)
+    assert (told["sound"], told["proves"]) == (True, "consistent")
+    assert fedce("ledger", "verify", run.path, "--coordinator", key).exit_code == 0
+    other = Identity.at(tmp_path / "other.pem").public
+    assert fedce("ledger", "verify", run.path, "--coordinator", other).exit_code == 1
+    assert "Nobody vouches for these numbers" in fedce("allocate", run.path, "--budget", 9, "--rule", "equal").stderr
+    assert fedce("report", run.path).exit_code == 0
+    assert "Nobody vouches for these numbers" in run.report_file.read_text("utf-8")
+
+
+def test_stripped_signatures_prove_nothing(run: RunFolder, fedce):
+    """Somebody without any key makes the chain anew, and leaves the signatures out."""
+    entries = run.ledger()
+    for entry in entries:
+        entry.pop("signature")
+        entry.pop("coordinator", None)
+    rewrite(run, chained(entries))
+    doubted = fedce("ledger", "verify", run.path)
+    assert doubted.exit_code == 3, doubted.output
+    assert "consistent, but no coordinator signed it" in doubted.stdout.splitlines()[-1]
+    known = fedce("ledger", "verify", run.path, "--coordinator", coordinator().public)
+    assert known.exit_code == 1
+    entries[1]["signature"] = "x"
+    rewrite(run, chained(entries))
+    assert "line 2 is signed, and line 1 names no coordinator: it was changed" in verify(run).problems
+
+
+def test_stripped_answers_are_found_where_sites_had_keys(signed_run: Path, tmp_path: Path, fedce):
+    shutil.copytree(signed_run, tmp_path / "run")
+    run = RunFolder(tmp_path / "run")
+    entries = run.ledger()
+    for entry in entries:
+        entry.pop("signature")
+        entry.pop("coordinator", None)
+        if entry["kind"] == "round":
+            for facts in entry["sites"].values():
+                facts.pop("signed")
+    rewrite(run, chained(entries))
+    assert fedce("ledger", "verify", run.path).exit_code == 1
+    assert any("its answer is not signed" in problem for problem in verify(run).problems)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda line: line.replace('"time": ', '"time":  ', 1),
+        lambda line: line + " ",
+        lambda line: line.replace('"kind"', '"\\u006bind"', 1),
+        lambda line: line.replace('"time": ', '"time": NaN, "times": ', 1),
+        lambda line: line.replace('"time": ', '"time": 1e999, "times": ', 1),
+        lambda line: line.replace("{", '{"kind": "start", ', 1),
+        lambda line: line.replace('"seconds": ', '"seconds": 1e0, "more": ', 1),
+    ],
+    ids=["space", "end", "escape", "nan", "infinity", "twice", "number"],
+)
+def test_a_line_in_any_other_writing_is_found(run: RunFolder, fedce, spoil):
+    lines = run.lines()
+    number = next(i for i, entry in enumerate(run.ledger()) if entry["kind"] == "round")
+    assert spoil(lines[number]) != lines[number]
+    lines[number] = spoil(lines[number])
+    rewrite(run, lines)
+    assert any(f"line {number + 1} is not as fedce writes it" in problem for problem in verify(run).problems)
+    refused = fedce("ledger", "show", run.path)
+    assert refused.exit_code == 2
+    assert f"line {number + 1}, is not as fedce writes it" in refused.stderr
+
+
+def test_missing_rounds_are_found(run: RunFolder):
+    """Also where the coordinator leaves the last rounds out and makes everything else follow."""
+
+    def cut(entries):
+        last = [i for i, entry in enumerate(entries) if entry["kind"] == "round"][-1]
+        entries[-1]["shares"] = {site: facts["share"] for site, facts in entries[last - 1]["sites"].items()}
+        del entries[last]
+
+    problems = verify(made_anew(run, cut)).problems
+    assert "the run ended after 3 rounds, and its experiment has 4" in problems
+
+
+@pytest.mark.parametrize(
+    ("reason", "problem"),
+    [
+        (None, "site2 is missing, and the ledger does not say why"),
+        ("no reply", "site2 is missing as 'no reply', which can't be in this run"),
+        ("not drawn", "site2 is missing as 'not drawn', which can't be in this run"),
+        ("left out by the experiment", "site2 is missing as 'left out by the experiment', which can't be"),
+    ],
+)
+def test_a_site_that_is_missing_without_a_reason_is_found(tiny_run: Path, tmp_path: Path, reason, problem):
+    shutil.copytree(tiny_run, tmp_path / "run")
+
+    def drop(entries):
+        entry = [entry for entry in entries if entry["kind"] == "round"][2]
+        del entry["sites"]["site2"]
+        entry["missing"] = {} if reason is None else {"site2": reason}
+
+    assert any(problem in found for found in forged(RunFolder(tmp_path / "run"), drop))
+
+
+def test_who_is_missing_for_a_reason_is_no_problem(signed_run: Path, tmp_path: Path):
+    """A site on another machine may give no answer; what the others earned then follows without it."""
+    entry = RunFolder(signed_run).rounds()[1]
+    assert entry["asked"] == list(SITES)
+    assert entry["missing"] == {}
+    shutil.copytree(signed_run, tmp_path / "run")
+
+    def drop(entries):
+        entry = next(entry for entry in entries if entry["kind"] == "round")
+        del entry["sites"]["site2"]
+        entry["missing"] = {"site2": "no reply"}
+
+    assert not any("is missing" in found for found in forged(RunFolder(tmp_path / "run"), drop))
+
+
+def test_splits_and_examples_are_covered_and_other_pages_are_not(tiny_run: Path, tmp_path: Path, fedce):
+    shutil.copytree(tiny_run, tmp_path / "run")
+    run = RunFolder(tmp_path / "run")
+    for name in ("value-loo.json", "member-a.html", "allocation.html"):
+        (run.path / name).write_text("")
+    verdict = verify(run)
+    assert verdict.problems == ()
+    assert "examples.png is the file that the ledger ends with" in verdict.facts
+    assert "splits.json is the file that the run was started with" in verdict.facts
+    (beside,) = [reason for reason in verdict.unchecked if reason.endswith("not covered by the ledger")]
+    assert "allocation.html, checkpoint, member-a.html, report.html, value-loo.json: " in beside
+    for file in (run.splits_file, run.examples_file):
+        content = file.read_bytes()
+        file.write_bytes(content + b" ")
+        assert any(f"{file.name} is not the file that" in problem for problem in verify(run).problems)
+        file.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda text: text.replace('"seconds": ', '"seconds": NaN, "more": '), "NaN is no number of JSON"),
+        (lambda text: text.replace('"seconds": ', '"seconds": -Infinity, "more": '), "-Infinity is no number of JSON"),
+        (lambda text: text.replace('"seed": ', '"seed": 7, "seed": '), "the key 'seed' is there twice"),
+    ],
+)
+def test_results_that_two_readers_could_read_in_two_ways_are_found(run: RunFolder, fedce, change, reason):
+    run.results_file.write_text(change(run.results_file.read_text("utf-8")), "utf-8")
+    assert any(reason in problem for problem in verify(run).problems)
+    refused = fedce("report", run.path)
+    assert refused.exit_code == 2
+    assert reason in refused.stderr
+
+
+def test_a_second_start_is_found(run: RunFolder):
+    def start_again(entries):
+        entries.insert(2, {**entries[0], "sites": {**entries[0]["sites"], "friend": entries[0]["sites"]["site1"]}})
+
+    assert "line 3 is a second start" in forged(run, start_again)
+
+
+def test_shares_that_cant_be_worked_out_again_are_at_least_those_of_the_last_round(tmp_path: Path):
+    settings = {"model": {"channels": [4, 8]}}
+    experiment.run(load_sites("fundus6", scale="tiny"), "afl", out=tmp_path / "run", rounds=2, settings=settings)
+    run = RunFolder(tmp_path / "run")
+    assert verify(run).problems == ()
+    made_anew(run, lambda entries: entries[-1]["shares"].update(site1=0.9))
+    assert any("the end gives site1 0.9, and the rounds" in problem for problem in verify(run).problems)
 
 
 def test_a_coordinator_who_passes_over_a_site_is_found(tmp_path: Path):
@@ -452,7 +704,7 @@ def test_where_who_was_drawn_cant_be_checked_it_is_said(tmp_path: Path):
 
     def join(entries):
         second = next(i for i, entry in enumerate(entries) if entry["kind"] == "round") + 1
-        member = {"name": "site9", "n_train": 5}
+        member = {"name": "site9", "n_train": 5, "n_validation": 1, "n_test": 1, "fingerprint": ""}
         entries.insert(second, {"kind": "join", "time": 0.0, "round": 1, "site": "site9", "key": "", "member": member})
 
     forged(run, join)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from fedce.algorithms import FedCE
 from fedce.algorithms.base import Terms
 from fedce.errors import RunError
+from fedce.ledger import Checked
 from fedce.publish import FLOOR, Noisy, member_view, noisy_shares
 from fedce.record import RunFolder
 from support import rename_site
@@ -84,17 +85,15 @@ def test_nobody_but_the_coordinator_publishes(tiny_run: Path, tmp_path: Path, fe
     refused = fedce("publish", run, "--epsilon", 1)
     assert refused.exit_code == 2
     assert "belongs to the coordinator" in refused.stderr
-    assert fedce("ledger", "verify", run).exit_code == 0
+    assert fedce("ledger", "verify", run).exit_code == 3
 
 
-def test_a_twin_is_not_named(tiny_run: Path, tmp_path: Path):
-    run = tmp_path / "run"
-    shutil.copytree(tiny_run, run)
-    results = RunFolder(run).results
+def test_a_twin_is_not_named(tiny_run: Path, monkeypatch):
+    results = RunFolder(tiny_run).results
     twin, zero = "its updates are nearly those of site4 in 3 rounds from 2 on", "zero update in round 1"
     results["flags"] = {"site2": [twin, zero]}
-    RunFolder(run).write_results(results)
-    flags = member_view(RunFolder(run), "site2")["flags"]
+    monkeypatch.setattr("fedce.publish.checked", lambda run: Checked(results, ""))
+    flags = member_view(RunFolder(tiny_run), "site2")["flags"]
     assert flags == [twin.replace("site4", "another site"), zero]
 
 
@@ -163,3 +162,11 @@ def test_the_noise_rests_on_validation_cases(tiny_run: Path, tmp_path: Path):
 def test_the_view_is_a_value(tiny_run: Path):
     assert member_view(RunFolder(tiny_run), "site1")["n_sites"] == 6
     assert Noisy({}, 2.0, 0.5).scale == 0.25
+
+
+def test_a_site_without_an_interval_has_a_page_too(tiny_run: Path, monkeypatch):
+    ends = {"low": {"site1": 0.1, "site2": None}, "high": {"site1": 0.2, "site2": None}}
+    results = {**RunFolder(tiny_run).results, "intervals": ends}
+    monkeypatch.setattr("fedce.publish.checked", lambda run: Checked(results, ""))
+    found = [member_view(RunFolder(tiny_run), f"site{i}")["interval"] for i in (1, 2, 3)]
+    assert found == [[0.1, 0.2], None, None]

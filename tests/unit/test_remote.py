@@ -460,7 +460,7 @@ def signed_anew(hospital: Resident, answer: Parcel, **changes) -> Parcel:
                     "test_dice_without": None,
                 }
             },
-            "Dice 7.0 is not in [0, 1]",
+            "evaluation.validation_dice: input should be less than or equal to 1 (got 7.0)",
         ),
         (
             "evaluate",

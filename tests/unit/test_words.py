@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from fedce.display import Display
+from fedce.identity import coordinator
 from fedce.record import RunFolder
 from fedce.watch import Watch
 from fedce.words import printable
-from support import rewrite_ledger
+from support import chained, rewrite
 
 HOSTILE = "south\x1b[2J\x07\r\u202e\x9b31m"
 
@@ -44,7 +45,7 @@ def test_a_ledger_with_escapes(tiny_run: Path, tmp_path: Path, fedce, command):
     entries = RunFolder(run).ledger()
     entries[1]["notes"] = [HOSTILE]
     entries[1]["rejected"] = {HOSTILE: HOSTILE}
-    rewrite_ledger(run, entries)
+    rewrite(RunFolder(run), chained(entries, coordinator()))
     shown = fedce(*command, run)
     assert not {"\x1b", "\x07", "\u202e", "\x9b"} & set(shown.output)
     page = Watch(RunFolder(run)).page().decode()

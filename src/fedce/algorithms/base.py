@@ -280,10 +280,16 @@ def by_samples(replies: Sequence[Reply]) -> dict[str, float]:
 
 def average_by_samples(state: State, replies: Sequence[Reply]) -> State:
     """FedAvg's round, which many methods share: weights and contributions by the number of training images."""
-    images = {reply.site: Account(1, float(reply.n_train)) for reply in replies}
-    accounts = {**state.accounts, **images}
-    shares = normalise({site: account.value for site, account in accounts.items()})
+    accounts, shares = counted(state.accounts, {reply.site: float(reply.n_train) for reply in replies})
     return aggregate(state, replies, by_samples(replies), accounts, shares)
+
+
+def counted(
+    accounts: Mapping[str, Account], values: Mapping[str, float]
+) -> tuple[dict[str, Account], dict[str, float]]:
+    """Contributions of a method by which a site counts as its images, or all count alike: by what each last had."""
+    result = {**accounts, **{site: Account(1, value) for site, value in values.items()}}
+    return result, normalise({site: account.value for site, account in result.items()})
 
 
 def mean_weights(

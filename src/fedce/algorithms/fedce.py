@@ -30,6 +30,7 @@ from fedce.algorithms.base import (
 from fedce.algorithms.guard import Sketches, believed_novelty, examined, judged, suspects_after
 from fedce.messages import Reply, Task
 from fedce.params import Params, cosine, gram, one_blas_thread
+from fedce.ranges import NOVELTY
 
 FLOOR = 1e-6
 PROBATION = 3
@@ -43,8 +44,8 @@ def gamma_cos(products: NDArray[np.float64], c: NDArray[np.float64]) -> list[flo
         square_of_others = np.einsum("ij,ij->i", others @ products, others)
     norms = np.sqrt(np.diag(products) * np.maximum(square_of_others, 0.0))
     cosines = np.divide(np.einsum("ij,ij->i", products, others), norms, out=np.zeros(len(c)), where=norms > 0)
-    # No direction is not a new direction (D5).
-    return [0.0 if products[i, i] == 0 else 1.0 - float(cosine) for i, cosine in enumerate(cosines)]
+    # No direction is not a new direction (D5). Rounding may carry a cosine past its bounds.
+    return [0.0 if products[i, i] == 0 else NOVELTY.nearest(1.0 - float(cosine)) for i, cosine in enumerate(cosines)]
 
 
 def gamma_cos_at_site(w_prev: Params, w_i_prev: Params, w: Params, rho_i: float) -> float:

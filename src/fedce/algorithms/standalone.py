@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import ClassVar
 
-from fedce.algorithms.base import Account, Ask, Memory, Site, State, evaluate_own, hyperparameters, normalise, train
+from fedce.algorithms.base import Ask, Memory, Site, State, counted, evaluate_own, hyperparameters, normalise, train
 from fedce.messages import Reply, Task
 
 
@@ -23,7 +23,8 @@ class Standalone:
 
     def round(self, state: State, ask: Ask) -> State:
         replies = ask(state.tasks())
-        rho = normalise({reply.site: 1.0 for reply in replies})
-        accounts = {**state.accounts, **{reply.site: Account(1, 1.0) for reply in replies}}
-        shares = normalise(dict.fromkeys(accounts, 1.0))
-        return replace(state, round_no=state.round_no + 1, rho=rho, shares=shares, accounts=accounts, is_mean=False)
+        alike = {reply.site: 1.0 for reply in replies}
+        accounts, shares = counted(state.accounts, alike)
+        return replace(
+            state, round_no=state.round_no + 1, rho=normalise(alike), shares=shares, accounts=accounts, is_mean=False
+        )

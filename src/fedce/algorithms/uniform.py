@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from fedce.algorithms.base import Account, Ask, State, aggregate, evaluate_global, hyperparameters, normalise, train
+from fedce.algorithms.base import Ask, State, aggregate, counted, evaluate_global, hyperparameters, normalise, train
 
 
 @hyperparameters
@@ -16,6 +16,5 @@ class Uniform:
 
     def round(self, state: State, ask: Ask) -> State:
         replies = ask(state.tasks())
-        accounts = {**state.accounts, **{reply.site: Account(1, 1.0) for reply in replies}}
-        rho = normalise({reply.site: 1.0 for reply in replies})
-        return aggregate(state, replies, rho, accounts, normalise(dict.fromkeys(accounts, 1.0)))
+        alike = {reply.site: 1.0 for reply in replies}
+        return aggregate(state, replies, normalise(alike), *counted(state.accounts, alike))

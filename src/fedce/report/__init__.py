@@ -8,12 +8,14 @@ from fedce.algorithms import built_in
 from fedce.config import Config
 from fedce.errors import RunError
 from fedce.files import write_bytes
+from fedce.ledger import checked
 from fedce.record import RunFolder
 from fedce.report.card import model_card
 from fedce.report.pages import page
 from fedce.report.standalone import dice_alone
 from fedce.report.standalone import sentence as standalone_sentence
 from fedce.report.truth import truths
+from fedce.results import MOST_BANDS
 from fedce.scoring import too_few
 
 FAIRNESS_ROWS = (
@@ -26,8 +28,6 @@ FAIRNESS_ROWS = (
 )
 NO_ALARM = "No alarm was raised."
 NOBODY_LOOKED = "Nobody looked for cheats: the guard and the detector are off."
-MOST_BANDS = 8
-"""Intervals of more sites would hide each other in one figure."""
 
 
 def write_report(run: RunFolder, *, standalone: RunFolder | None = None, examples: bool = True) -> Path:
@@ -38,7 +38,8 @@ def write_report(run: RunFolder, *, standalone: RunFolder | None = None, example
     """
     from fedce.report import figures
 
-    results, rounds = run.checked_results, run.rounds()
+    found, rounds = checked(run), run.rounds()
+    results = found.results
     started = [entry for entry in run.ledger() if entry["kind"] == "start"]
     if not started or not rounds:
         raise RunError(f"{run.ledger_file} is missing or has no rounds; a report needs the whole record")
@@ -52,10 +53,10 @@ def write_report(run: RunFolder, *, standalone: RunFolder | None = None, example
         # The folder's name alone: where it lies on somebody's machine is nobody else's business.
         data_name=Path(results["data"]).name,
         results=results,
-        summary=summary(results, run.config, measured, alone),
+        summary=[*summary(results, run.config, measured, alone), *in_doubt(found.doubt)],
         truths=measured,
         sites=_site_rows(results, alone),
-        rounds_alone=standalone.results["rounds"] if standalone else None,
+        rounds_alone=standalone.config.n_rounds if standalone else None,
         sites_per_round=run.config.sites_per_round,
         fairness=[(label, results["fairness"][key], note) for key, label, note in FAIRNESS_ROWS],
         # Of one round there is nothing to be seen.
@@ -74,6 +75,11 @@ def write_report(run: RunFolder, *, standalone: RunFolder | None = None, example
     )
     write_bytes(run.report_file, content)
     return run.report_file
+
+
+def in_doubt(doubt: str) -> list[str]:
+    """A sentence for a page whose numbers are consistent, but not known to be the coordinator's."""
+    return [f"Nobody vouches for these numbers: the ledger is consistent, but {doubt}."] if doubt else []
 
 
 def looked_for_cheats(config: Config) -> bool:

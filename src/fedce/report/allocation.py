@@ -1,32 +1,42 @@
 """A payout as a page that members can look at together."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 
 from fedce.allocation import Payout, money
 from fedce.files import write_bytes
+from fedce.ledger import Checked
 from fedce.record import RunFolder
+from fedce.report import in_doubt
 from fedce.report.pages import page
 
 
 def write_allocation(
-    run: RunFolder, payouts: Mapping[str, Payout], rule: str, budget: str, floor: str, cap: str, out: Path | None
+    run: RunFolder,
+    found: Checked,
+    payouts: Mapping[str, Payout],
+    rule: str,
+    bounds: tuple[str, str, str],
+    overridden: Sequence[str],
+    out: Path | None,
 ) -> Path:
+    """`bounds` are the budget, the floor and the cap; `overridden` says what speaks against paying by the rule."""
     chosen = payouts[rule]
+    budget, floor, cap = bounds
     path = out or run.path / "allocation.html"
     content = page(
         "allocation.html.j2",
         name=run.path.resolve().name,
-        data_name=Path(run.results["data"]).name,
-        results=run.results,
+        data_name=Path(found.results["data"]).name,
+        results=found.results,
         rule=rule,
         budget=f"{money(budget):,}",
         total=f"{sum(chosen.amounts.values(), Decimal(0)):,}",
         floor=floor,
         cap=cap,
         intervals=chosen.low is not None,
-        summary=summary(payouts, rule),
+        summary=[*override(overridden), *summary(payouts, rule), *in_doubt(found.doubt)],
         rules=list(payouts),
         rows=[_row(site, payouts, chosen) for site in chosen.amounts],
     )
@@ -40,16 +50,21 @@ def _row(site: str, payouts: Mapping[str, Payout], chosen: Payout) -> dict[str, 
         "site": site,
         "share": chosen.shares[site],
         "amount": f"{amount:,}",
-        "low": _end(chosen.low, site),
-        "high": _end(chosen.high, site),
+        "low": _amount(chosen.low, site),
+        "high": _amount(chosen.high, site),
         "by_rule": {name: f"{payout.amounts[site]:,}" for name, payout in payouts.items()},
         "change": {name: f"{payout.amounts[site] - amount:+,}" for name, payout in payouts.items()},
     }
 
 
-def _end(amounts: Mapping[str, Decimal | None] | None, site: str) -> str:
-    amount = amounts[site] if amounts else None
+def _amount(ends: Mapping[str, Decimal | None] | None, site: str) -> str:
+    amount = ends[site] if ends else None
     return "no interval" if amount is None else f"{amount:,}"
+
+
+def override(overridden: Sequence[str]) -> list[str]:
+    """What --yes passed over."""
+    return [f"Allocated although {'; '.join(overridden)}: --yes overrode it."] if overridden else []
 
 
 def summary(payouts: Mapping[str, Payout], rule: str) -> list[str]:
@@ -57,11 +72,10 @@ def summary(payouts: Mapping[str, Payout], rule: str) -> list[str]:
     chosen = payouts[rule].amounts
     first = max(chosen, key=lambda site: chosen[site])
     sentences = [f"{first} gets most: {chosen[first]:,}."]
-    if (low := payouts[rule].low) and (high := payouts[rule].high):
-        ends = {site: (a, b) for site in chosen if (a := low[site]) is not None and (b := high[site]) is not None}
-        widest = max(ends, key=lambda site: ends[site][1] - ends[site][0])
-        sentences.append("The widest interval is {}'s: {:,} to {:,}.".format(widest, *ends[widest]))
-        if without := [site for site in chosen if site not in ends]:
+    if widths := _widths(payouts[rule]):
+        widest = max(widths, key=lambda site: widths[site][1] - widths[site][0])
+        sentences.append(f"The widest interval is {widest}'s: {widths[widest][0]:,} to {widths[widest][1]:,}.")
+        if without := [site for site in chosen if site not in widths]:
             sentences.append(f"Without an interval: {', '.join(without)}.")
     against = "samples" if rule != "samples" else "contribution"
     changes = {site: payouts[against].amounts[site] - amount for site, amount in chosen.items()}
@@ -71,3 +85,9 @@ def summary(payouts: Mapping[str, Payout], rule: str) -> list[str]:
             f"By {against} instead, {gains} would get {changes[gains]:,} more and {loses} {-changes[loses]:,} less."
         )
     return sentences
+
+
+def _widths(payout: Payout) -> dict[str, tuple[Decimal, Decimal]]:
+    """The intervals of those sites that have one."""
+    ends = {site: (low, (payout.high or {}).get(site)) for site, low in (payout.low or {}).items()}
+    return {site: (low, high) for site, (low, high) in ends.items() if low is not None and high is not None}

@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from fedce.errors import FedceError, RunError
 from fedce.files import write_bytes
+from fedce.ledger import checked
 from fedce.record import RunFolder, fingerprints_of
 from fedce.report import NO_ALARM, NOBODY_LOOKED, looked_for_cheats
 from fedce.report.pages import page
@@ -87,10 +88,10 @@ def _read(run: RunFolder) -> Finished | Unfinished:
             return Unfinished(
                 name, f"{done} of {n_rounds} rounds are recorded", f"fedce run --resume {shell_quote(name)}"
             )
-        run.check_chain()
+        results = checked(run).results
         if not (fingerprints := fingerprints_of(run.ledger())):
             return Unfinished(name, f"{run.ledger_file.name} is missing or does not say what data was used")
-        return Finished(name, run.results, fingerprints, run.report_file.exists(), looked_for_cheats(run.config))
+        return Finished(name, results, fingerprints, run.report_file.exists(), looked_for_cheats(run.config))
     except FedceError as error:
         # Where the folder lies on somebody's machine is nobody else's business.
         return Unfinished(name, str(error).replace(str(run.path), name))

@@ -3,18 +3,18 @@
 from collections.abc import Mapping
 
 from fedce.errors import RunError
+from fedce.ledger import checked
 from fedce.record import RunFolder, fingerprints_of
 
 
 def dice_alone(run: RunFolder, standalone: RunFolder) -> dict[str, float]:
     """Each site's Dice when it trained alone; refused where the comparison would be of two different things."""
-    results = standalone.results
+    results = checked(standalone).results
     if (algorithm := results["algorithm"]) != "standalone":
         raise RunError(
             f"--standalone: {standalone.path} is a run of {algorithm}; "
             "'fedce run --algorithm standalone' makes one to compare with"
         )
-    standalone.check_chain()
     ours, theirs = fingerprints_of(run.ledger()), fingerprints_of(standalone.ledger())
     for site in sorted(ours.keys() | theirs.keys()):
         if ours.get(site) != theirs.get(site):
@@ -23,7 +23,7 @@ def dice_alone(run: RunFolder, standalone: RunFolder) -> dict[str, float]:
                 f"--standalone: {standalone.path} is not on the same data as {run.path}: site {site!r} {what}; "
                 "run Standalone on the same images with the same splits"
             )
-    return {site: float(results["dice"][site]) for site in run.results["dice"]}
+    return {site: float(dice) for site, dice in results["dice"].items()}
 
 
 def sentence(dice: Mapping[str, float], alone: Mapping[str, float]) -> str:
