@@ -183,7 +183,9 @@ def test_the_page_holds_the_picture_in_the_run_folder_and_may_leave_it_out(tiny_
     page = (copy / "report.html").read_text("utf-8")
     assert picture in page
     assert "the Dice of that one image" in page
-    assert re.search(r'<img [^>]*alt="An image of the first test case of each site with two outlines; Dice site1 0\.\d\d, ', page)
+    assert re.search(
+        r'<img [^>]*alt="An image of the first test case of each site with two outlines; Dice site1 0\.\d\d, ', page
+    )
     assert fedce("report", copy, "--no-examples").exit_code == 0
     without = (copy / "report.html").read_text("utf-8")
     assert "<img" not in without
