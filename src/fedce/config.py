@@ -134,7 +134,7 @@ class DataConfig(_Table):
     def _is_an_expression(cls, pattern: str | None) -> str | None:
         try:
             re.compile(pattern or "")
-        except re.error as error:
+        except (re.error, RecursionError, OverflowError) as error:
             raise ValueError(f"is not a regular expression ({error})") from None
         return pattern
 

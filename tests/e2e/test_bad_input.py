@@ -63,6 +63,7 @@ def refused(fedce, out: Path, *arguments) -> str:
         (("--set", "data.classes={a=[1]}"), "fundus6 has its own classes"),
         (("--set", "leave_out=['sit1']", "--scale", "tiny"), "no site is called 'sit1', did you mean 'site1'?"),
         (("--data", ""), "data.source is empty"),
+        (("--set", "data.case_pattern=" + "(" * 5000), "data.case_pattern: is not a regular expression"),
         (("nowhere.toml",), "can't read the experiment file nowhere.toml"),
         (("--set", "algorithm.name=fedavg", "--set", "algorithm.q=1"), "algorithm 'fedavg' has no option 'q'"),
     ],
