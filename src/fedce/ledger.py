@@ -25,6 +25,7 @@ from fedce.algorithms.guard import Claim, Signs, believed_novelty, judged, suspe
 from fedce.errors import ReplyError, RunError
 from fedce.federation import SEEN_AT_THE_BORDER, Draw
 from fedce.files import digest_of
+from fedce.forms import check_line
 from fedce.identity import held_key, is_signed
 from fedce.messages import Evaluation
 from fedce.ranges import NOVELTY, SCORE
@@ -125,19 +126,9 @@ def _verified(
     run: RunFolder, coordinator: str | None = None, head: str | None = None, keys: Mapping[str, str] | None = None
 ) -> tuple[Verdict, dict[str, Any] | None]:
     """The verdict, and the results that follow from the ledger; none where it has no end or can't be read."""
-    entries: list[tuple[int, Entry]] = []
-    problems: list[str] = []
+    trusted = coordinator or held_key()
     lines = run.lines()
-    for number, line in enumerate(lines, 1):
-        try:
-            value = entry_of(line)
-        except (ValueError, RecursionError) as error:
-            problems.append(f"line {number} is not as fedce writes it ({error})")
-            continue
-        if isinstance(value, dict) and isinstance(value.get("kind"), str):
-            entries.append((number, value))
-        else:
-            problems.append(f"line {number} is no entry of a ledger")
+    entries, problems = _read(lines)
     if not entries:
         return Verdict((*problems, f"{run.ledger_file} is empty or missing"), ()), None
     check_format([entries[0][1]], run.ledger_file)
@@ -147,7 +138,8 @@ def _verified(
     unchecked: list[str] = []
     facts = [f"{len(entries)} lines, chained; the last has the hash {hashes[-1]}"]
     problems += _chain(lines, hashes, entries)
-    doubt, results = "", None
+    doubt = ""
+    results: dict[str, Any] | None = None
     try:
         problems += _order(entries)
         problems += _format(entries)
@@ -158,7 +150,7 @@ def _verified(
         parts: Sequence[Callable[[], _Part]] = (
             lambda: _Attendance(run, entries),
             lambda: _Draws(run, entries),
-            lambda: _Signatures(run, entries, coordinator, keys or {}),
+            lambda: _Signatures(run, entries, coordinator, trusted, keys or {}),
             lambda: _Replay(run, entries),
             lambda: _Results(run, entries),
         )
@@ -167,10 +159,29 @@ def _verified(
             problems += part.problems
             facts += part.facts
             unchecked += part.unchecked
-            doubt, results = doubt or part.doubt, part.results
+            doubt, results = doubt or part.doubt, results or part.results
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError, RunError) as error:
         problems.append(f"an entry has the wrong form ({type(error).__name__}: {error}); nothing after it was checked")
     return Verdict(tuple(problems), tuple(facts), tuple(unchecked), doubt), results
+
+
+def _read(lines: Sequence[str]) -> tuple[list[tuple[int, Entry]], list[str]]:
+    """The entries, and what is wrong with lines that are none or that no other command could read."""
+    entries: list[tuple[int, Entry]] = []
+    problems: list[str] = []
+    for number, line in enumerate(lines, 1):
+        try:
+            value = entry_of(line)
+        except (ValueError, RecursionError) as error:
+            problems.append(f"line {number} is not as fedce writes it ({error})")
+            continue
+        try:
+            check_line(value, f"line {number}")
+        except RunError as error:
+            problems.append(str(error))
+        if isinstance(value, dict) and isinstance(value.get("kind"), str):
+            entries.append((number, value))
+    return entries, problems
 
 
 def _chain(lines: Sequence[str], hashes: Sequence[str], entries: Numbered) -> Iterator[str]:
@@ -357,7 +368,14 @@ class _Draws(_Part):
 class _Signatures(_Part):
     """The coordinator's on every line, and the sites' on what they said."""
 
-    def __init__(self, run: RunFolder, entries: Numbered, expected: str | None, pinned: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        run: RunFolder,
+        entries: Numbered,
+        expected: str | None,
+        trusted: str | None,
+        pinned: Mapping[str, str],
+    ) -> None:
         super().__init__()
         self.n_signed = self.n_lines_signed = 0
         algorithm = algorithms.built_in(run.config)
@@ -367,7 +385,7 @@ class _Signatures(_Part):
         key = str(start.get("coordinator", ""))
         if expected is not None and key != expected:
             self.problems.append(f"the coordinator's key is {key or 'missing'}, not {expected}")
-        self.doubt = "" if expected is not None else self._doubt(key)
+        self.doubt = "" if key and key == trusted else _doubt(key)
         engine = run.config.engine
         stated = {**{site: own for site, own in engine.members.items() if own}, **pinned}
         keys = self._keys(entries, stated)
@@ -412,20 +430,6 @@ class _Signatures(_Part):
                 self.problems.append(f"line {number}: {site} joins with the key {key}, and its key is {stated[site]}")
             keys[site] = key
         return keys
-
-    def _doubt(self, key: str) -> str:
-        """Why the coordinator's key proves nothing to this caller; empty if it is this machine's own."""
-        if not key:
-            return (
-                "no coordinator signed it, so that anybody could have written it; "
-                "--head HASH, with the hash of a line that the coordinator tells you, shows that it is the same"
-            )
-        if key == held_key():
-            return ""
-        return (
-            f"it is signed by {key}, a key that nobody vouches for; "
-            "give the key that the coordinator told you, with --coordinator KEY"
-        )
 
     def _line(self, number: int, entry: Entry, key: str) -> None:
         if not key:
@@ -482,6 +486,19 @@ class _Signatures(_Part):
             return
         if form.evaluation is None or form.evaluation.model_dump() != asdict(Evaluation.recorded(facts)):
             self.problems.append(f"{where}: it signed another evaluation of the final model")
+
+
+def _doubt(key: str) -> str:
+    """Why a coordinator's key that the caller neither gave nor holds proves nothing, and what to give."""
+    if not key:
+        return (
+            "no coordinator signed it, so that anybody could have written it; "
+            "--head HASH, with the hash of a line that the coordinator tells you, shows that it is the same"
+        )
+    return (
+        f"it is signed by {key}, a key that nobody vouches for; "
+        "give the key that the coordinator told you, with --coordinator KEY"
+    )
 
 
 class _Replay(_Part):

@@ -657,6 +657,28 @@ def test_results_that_two_readers_could_read_in_two_ways_are_found(run: RunFolde
     assert reason in refused.stderr
 
 
+def test_what_no_command_can_read_is_not_sound(run: RunFolder, fedce):
+    """A Dice just above 1, as an earlier border let through."""
+    entries = run.ledger()
+    entries[-1]["evaluations"]["site1"]["validation_dice"] = 1.0000005
+    rewrite(run, chained(entries, coordinator()))
+    assert any("has the wrong form (evaluations.site1.validation_dice" in problem for problem in verify(run).problems)
+    assert fedce("ledger", "show", run.path).exit_code == 2
+
+
+def test_a_key_of_ones_own_that_cant_be_used_is_one_line(run: RunFolder, tmp_path: Path, fedce, monkeypatch):
+    """It says nothing about the ledger."""
+    own = tmp_path / "own.pem"
+    own.write_text("no key")
+    own.chmod(0o600)
+    monkeypatch.setenv("FEDCE_KEY", str(own))
+    refused = fedce("ledger", "verify", run.path)
+    assert refused.exit_code == 2
+    assert "own.pem is not a private key in PEM form" in refused.stderr
+    key = run.ledger()[0]["coordinator"]
+    assert fedce("ledger", "verify", run.path, "--coordinator", key).exit_code == 0
+
+
 def test_a_second_start_is_found(run: RunFolder):
     def start_again(entries):
         entries.insert(2, {**entries[0], "sites": {**entries[0]["sites"], "friend": entries[0]["sites"]["site1"]}})

@@ -20,6 +20,7 @@ from fedce.errors import ConfigError, RunError
 from fedce.experiment import coordinate, execute, versions
 from fedce.identity import Identity, is_signed
 from fedce.keys import checked_key
+from fedce.ledger import verify
 from fedce.messages import Task
 from fedce.record import RunFolder
 from fedce.resident import Resident, at_hospital
@@ -98,6 +99,9 @@ def test_who_is_expelled_is_not_asked_again_although_still_connected(tmp_path: P
     rounds = rounds_of(tmp_path / "remote")
     assert 2 <= len(rounds[-1]["sites"]) < 6
     assert rounds == rounds_of(tmp_path / "local")
+    gone = set(config.engine.members) - set(rounds[-1]["sites"])
+    assert rounds[-1]["missing"] == dict.fromkeys(gone, "expelled")
+    assert set(rounds[-1]["asked"]) == set(rounds[-1]["sites"])
 
 
 def replace_engine(config, name: str):
@@ -186,6 +190,8 @@ def test_an_absent_site_costs_nobody_anything(tmp_path: Path, config, hospitals)
     first, second, third = RunFolder(tmp_path / "run").rounds()
     assert "site4" in first["sites"]
     assert "site4" not in second["sites"]
+    assert (first["missing"], second["missing"]) == ({}, {"site4": "no reply"})
+    assert verify(RunFolder(tmp_path / "run")).problems == ()
     for entry in (first, second, third):
         assert sum(facts["weight"] for facts in entry["sites"].values()) == pytest.approx(1)
     assert {"site4 left", "site4 is absent", "site4 came back"} <= set(events_of(tmp_path / "run"))
