@@ -224,17 +224,21 @@ def test_dice_stands_against_what_a_site_reaches_alone(longer_run: Path, alone: 
     assert {row[0]: float(row[3]) for row in table[1:]} == theirs
     assert "trained alone" in page
     assert "trains alone for 5 rounds" in page
-    better = [site for site in ours if theirs[site] > ours[site]]
-    assert ("Better off alone" in page) == bool(better)
+    higher = [site for site in ours if theirs[site] > ours[site]]
+    assert ("Better off alone" in page or "Higher alone" in page) == bool(higher)
     assert fedce("report", copy).exit_code == 0
     assert (copy / "report.html").read_text("utf-8") == without, "not asked for, not shown"
     assert "trained alone" not in without
 
 
-def test_who_is_better_off_alone_is_named():
-    dice = {"a": 0.8, "b": 0.7}
-    assert standalone.sentence(dice, {"a": 0.9, "b": 0.7}) == "Better off alone: a (0.900 alone, 0.800 here)."
-    assert standalone.sentence(dice, dice) == "Every site does at least as well with the federation as alone."
+def test_who_is_better_off_alone_is_named_as_far_as_intervals_show_it():
+    dice, alone = {"a": 0.8, "b": 0.7, "c": 0.6}, {"a": 0.9, "b": 0.71, "c": 0.7}
+    intervals = {"a": [0.75, 0.85], "b": [0.6, 0.8], "c": None}
+    assert standalone.sentence(dice, alone, intervals) == (
+        "Better off alone, by more than their interval: a (0.900 alone, 0.800 here). Higher alone, but no difference "
+        "that this run can show: b (0.710 alone, 0.700 here), c (0.700 alone, 0.600 here)."
+    )
+    assert standalone.sentence(dice, dice, intervals) == "No site does better alone by more than its interval."
 
 
 def test_only_standalone_on_the_same_data_is_compared_with(
@@ -479,21 +483,43 @@ def test_hostile_names_are_shown_not_run(tiny_run: Path, tmp_path: Path):
     assert "&lt;img" in page
 
 
-def test_the_summary_tells_who_is_served_badly():
-    results = {
-        "contributions": {"a": 0.5, "b": 0.3, "c": 0.2},
-        "dice": {"a": 0.9, "b": 0.88, "c": 0.3},
-        "fairness": {"mean": 0.69, "std": 0.34},
-        "rounds": 5,
-        "algorithm": "fedce",
-        "flags": {"c": ["zero update in round 2"]},
-        "rounds_unused": {"c": 1},
-        "intervals": None,
-        "order_settled_from": 3,
-    }
-    text = " ".join(summary(results, Config()))
-    assert "a contributed most: 50.0 % where an equal share is 33.3 %" in text
-    assert "c is served worst, with a Dice of 0.300, well below the others" in text
+UNSURE = {
+    "contributions": {"a": 0.5, "b": 0.3, "c": 0.2},
+    "dice": {"a": 0.9, "b": 0.88, "c": 0.3},
+    "fairness": {"mean": 0.69, "std": 0.34},
+    "rounds": 5,
+    "algorithm": "fedce",
+    "flags": {"c": ["zero update in round 2"]},
+    "rounds_unused": {"c": 1},
+    "intervals": None,
+    "order_settled_from": 3,
+}
+SHARE_INTERVALS = {
+    "low": {"a": 0.4, "b": 0.2, "c": 0.1},
+    "high": {"a": 0.6, "b": 0.4, "c": 0.3},
+    "indistinguishable": [["b", "c"]],
+    "sentences": [],
+}
+DICE_INTERVALS = {"a": [0.8, 0.95], "b": [0.8, 0.95], "c": [0.2, 0.4]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "most", "worst"),
+    [
+        ({}, False, False),
+        ({"intervals": SHARE_INTERVALS, "dice_interval": DICE_INTERVALS}, True, True),
+        ({"intervals": {**SHARE_INTERVALS, "indistinguishable": [["b", "a"]]}}, False, False),
+        ({"intervals": {**SHARE_INTERVALS, "low": {"a": 0.4, "b": None, "c": 0.1}}}, False, False),
+        ({"dice_interval": {**DICE_INTERVALS, "b": [0.3, 0.95]}}, False, False),
+        ({"dice_interval": {**DICE_INTERVALS, "a": None}}, False, False),
+    ],
+)
+def test_the_summary_says_who_is_first_and_last_only_where_intervals_show_it(changes, most, worst):
+    text = " ".join(summary({**UNSURE, **changes}, Config()))
+    assert ("a contributed most: 50.0 % where an equal share is 33.3 %." in text) is most
+    assert ("this run can't show that it contributed more than all others" in text) is not most
+    assert ("c is served worst, with a Dice of 0.300 (95 % interval 0.200 to 0.400)." in text) is worst
+    assert ("The lowest Dice is c's, 0.300; this run can't show that it is served worse than" in text) is not worst
     assert "1 alarm: c: zero update in round 2" in text
     assert "Such updates have no weight in the model and earn nothing: c in 1 of 5 rounds." in text
 
@@ -514,15 +540,15 @@ SERVED = {
 @pytest.mark.parametrize(
     ("settled_from", "rounds", "sentence"),
     [
-        (3, 5, "The order of the contributions has not changed since round 3."),
-        (5, 5, "The order of the contributions still changed in the last round."),
+        (3, 5, "In this run the order of the contributions has not changed since round 3."),
+        (5, 5, "In this run the order of the contributions still changed in the last round."),
         (1, 1, None),
         (None, 5, None),
     ],
 )
 def test_an_order_that_changed_in_the_last_round_is_not_settled(settled_from, rounds, sentence):
     said = summary({**SERVED, "rounds": rounds, "order_settled_from": settled_from}, Config())
-    assert [text for text in said if text.startswith("The order")] == ([sentence] if sentence else [])
+    assert [text for text in said if text.startswith("In this run the order")] == ([sentence] if sentence else [])
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """What each site reaches alone: from a run of Standalone on the same data."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from fedce.errors import RunError
 from fedce.ledger import checked
@@ -26,10 +26,19 @@ def dice_alone(run: RunFolder, standalone: RunFolder) -> dict[str, float]:
     return {site: float(dice) for site, dice in results["dice"].items()}
 
 
-def sentence(dice: Mapping[str, float], alone: Mapping[str, float]) -> str:
-    """Who would do better without the federation."""
-    better = [site for site, value in dice.items() if alone[site] > value]
-    if not better:
-        return "Every site does at least as well with the federation as alone."
-    named = ", ".join(f"{site} ({alone[site]:.3f} alone, {dice[site]:.3f} here)" for site in better)
-    return f"Better off alone: {named}."
+def sentence(
+    dice: Mapping[str, float], alone: Mapping[str, float], intervals: Mapping[str, Sequence[float] | None]
+) -> str:
+    """Who would do better without the federation, as far as the intervals over test cases show it."""
+    higher = [site for site, value in dice.items() if alone[site] > value]
+    better = [site for site in higher if (ends := intervals.get(site)) and alone[site] > ends[1]]
+    said = "No site does better alone by more than its interval."
+    if better:
+        said = f"Better off alone, by more than their interval: {_named(better, dice, alone)}."
+    if level := [site for site in higher if site not in better]:
+        said += f" Higher alone, but no difference that this run can show: {_named(level, dice, alone)}."
+    return said
+
+
+def _named(sites: Sequence[str], dice: Mapping[str, float], alone: Mapping[str, float]) -> str:
+    return ", ".join(f"{site} ({alone[site]:.3f} alone, {dice[site]:.3f} here)" for site in sites)

@@ -10,7 +10,8 @@ from fedce.config import Config
 from fedce.studies import paper
 from fedce.studies.base import Cell, Context, Outcome, Table, best, title_of
 from fedce.valuation import shapley
-from fedce.valuation.agreement import agreement, bootstrap_agreement
+from fedce.valuation.agreement import Interval, agreement, bootstrap_agreement
+from fedce.valuation.standing import NO_DIFFERENCE, exceeds
 
 TITLE = "Contributions against the truth (the paper's Table 3)"
 
@@ -69,12 +70,16 @@ def _agreement(context: Context, rows: list[comparing.Row], truth: valuing.Truth
 
 
 def _interval(context: Context, algorithm: str, truth: valuing.Truth) -> str:
+    found = _pearson_interval(context, algorithm, truth)
+    return "-" if found is None else f"{100 * found.low:.0f} to {100 * found.high:.0f}"
+
+
+def _pearson_interval(context: Context, algorithm: str, truth: valuing.Truth) -> Interval | None:
     estimates = [
         [context.result(context.training(algorithm, seed)).contributions[site] for site in context.names]
         for seed in context.seeds
     ]
-    found = bootstrap_agreement(estimates, _truth_by_seed(context, truth), np.random.default_rng(0)).pearson
-    return "-" if found is None else f"{100 * found.low:.0f} to {100 * found.high:.0f}"
+    return bootstrap_agreement(estimates, _truth_by_seed(context, truth), np.random.default_rng(0)).pearson
 
 
 def _truth_by_seed(context: Context, truth: valuing.Truth) -> list[list[float]]:
@@ -158,18 +163,15 @@ def _shares(context: Context, rows: list[comparing.Row], truth: valuing.Truth) -
 
 
 def _findings(context: Context, rows: list[comparing.Row], truth: valuing.Truth) -> list[str]:
-    first = best({row.algorithm: row.truth_pearson for row in rows})
     ours = next(row for row in rows if row.algorithm == "fedce")
-    findings = [
-        f"{title_of(first)} agrees best with leave-one-out; FedCE (Multi.) reaches a Pearson correlation of "
-        f"{_said(ours.truth_pearson)}."
-    ]
+    findings = [_agrees_best(context, rows, truth)]
     if truth.reliability is not None:
         findings.append(
             f"Two seeds' leave-one-out values correlate by {truth.reliability.between_seeds:.2f}, so even a perfect "
             f"estimate would be expected to reach no more than {truth.reliability.ceiling:.2f} against their mean."
         )
-    if negative := [site for site, value in truth.values.items() if value < 0]:
+    drops = {site: [values[site] for values in truth.by_seed.values()] for site in context.names}
+    if negative := [site for site, own in drops.items() if exceeds([0.0] * len(own), own)]:
         findings.append(
             f"Without {' or '.join(negative)} the mean Dice rises: by leave-one-out such a site is worth nothing."
         )
@@ -182,6 +184,31 @@ def _findings(context: Context, rows: list[comparing.Row], truth: valuing.Truth)
         f"measures, the correlation is {_said(with_own)}."
     )
     return findings
+
+
+def _agrees_best(context: Context, rows: list[comparing.Row], truth: valuing.Truth) -> str:
+    """Which method follows leave-one-out best, if its interval lies above 0 and above all others'."""
+    known = {row.algorithm: row.truth_pearson for row in rows if row.truth_pearson is not None}
+    if not known:
+        return "No correlation with leave-one-out is defined: shares or drops are the same for all sites."
+    intervals = {name: _pearson_interval(context, name, truth) for name in known}
+    first = best(known)
+
+    def named(name: str) -> str:
+        ends = intervals[name]
+        where = "no interval" if ends is None else f"{ends.low:.2f} to {ends.high:.2f}"
+        return f"{title_of(name)} {known[name]:.2f} ({where})"
+
+    own = intervals[first]
+    others = [intervals[name] for name in known if name != first]
+    if own is not None and own.low > 0 and all(other is not None and other.high < own.low for other in others):
+        return f"{title_of(first)} agrees best with leave-one-out, by Pearson's correlation: {named(first)}."
+    ours = "" if first == "fedce" or "fedce" not in known else f", and {named('fedce')}"
+    if known[first] <= 0:
+        return (
+            f"No method's contributions follow leave-one-out: the highest Pearson correlation is {named(first)}{ours}."
+        )
+    return f"Agreement with leave-one-out (Pearson): {NO_DIFFERENCE}; the highest is {named(first)}{ours}."
 
 
 def _influence(context: Context, row: comparing.Row, truth: valuing.Truth) -> list[str]:
