@@ -51,6 +51,7 @@ class _SiteFacts(_Form):
     loss: Loss | None
     err_replicates: Replicates
     flags: list[str]
+    statistics_harm: Annotated[float, Field(ge=-1, le=1)] | None = None
     seconds: Seconds
 
 

@@ -22,8 +22,9 @@ from fedce.algorithms import (
 )
 from fedce.algorithms.base import Account, Terms, counted, mean_weights, normalise
 from fedce.algorithms.guard import Claim, Signs, believed_novelty, judged, suspects_after
+from fedce.algorithms.statistics import HARM
 from fedce.errors import ReplyError, RunError
-from fedce.federation import SEEN_AT_THE_BORDER, Draw
+from fedce.federation import HARMFUL_STATISTICS, SEEN_AT_THE_BORDER, Draw
 from fedce.files import digest_of
 from fedce.forms import check_line
 from fedce.identity import held_key, is_signed
@@ -151,6 +152,7 @@ def _verified(
             lambda: _Attendance(run, entries),
             lambda: _Draws(run, entries),
             lambda: _Signatures(run, entries, coordinator, trusted, keys or {}),
+            lambda: _Statistics(run, entries),
             lambda: _Replay(run, entries),
             lambda: _Results(run, entries),
         )
@@ -499,6 +501,22 @@ def _doubt(key: str) -> str:
         f"it is signed by {key}, a key that nobody vouches for; "
         "give the key that the coordinator told you, with --coordinator KEY"
     )
+
+
+class _Statistics(_Part):
+    """Whose running statistics were not used follows from what the other sites' scores lost by them."""
+
+    def __init__(self, run: RunFolder, entries: Numbered) -> None:
+        super().__init__()
+        is_off = run.config.guard == "off"
+        for number, entry in entries:
+            for site, facts in entry["sites"].items() if entry["kind"] == "round" else ():
+                harm = facts.get("statistics_harm")
+                was_used = harm is None or not harm > HARM
+                if (HARMFUL_STATISTICS in facts["flags"]) is was_used or (is_off and harm is not None):
+                    self.problems.append(
+                        f"line {number}, {site}: what is said of its running statistics does not follow from their harm"
+                    )
 
 
 class _Replay(_Part):

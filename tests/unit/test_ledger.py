@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from fedce import experiment, load_sites
 from fedce.config import EngineConfig, load
 from fedce.experiment import coordinate, resolve, versions
+from fedce.federation import HARMFUL_STATISTICS
 from fedce.files import digest_of
 from fedce.identity import Identity, coordinator
 from fedce.ledger import NEW_FIELDS, verify
@@ -154,6 +155,19 @@ def test_trust_that_does_not_follow_from_the_signs_is_found(run: RunFolder):
         facts.update(trust=0.3, signs={})
 
     assert any("site2: the trust in it does not follow" in problem for problem in forged(run, forget))
+
+
+@pytest.mark.parametrize(
+    ("flags", "harm", "is_sound"),
+    [([HARMFUL_STATISTICS], None, False), ([], 0.5, False), ([], 0.01, True), ([HARMFUL_STATISTICS], 0.5, True)],
+)
+def test_statistics_are_left_out_by_their_harm_and_not_otherwise(run: RunFolder, flags, harm, is_sound):
+    def change(entries):
+        facts = next(entry for entry in entries if entry["kind"] == "round")["sites"]["site1"]
+        facts |= {"flags": flags, "statistics_harm": harm}
+
+    found = "site1: what is said of its running statistics does not follow from their harm"
+    assert any(found in problem for problem in forged(run, change)) is not is_sound
 
 
 def test_a_ghost_and_a_swapped_key_are_found(signed_run: Path, tmp_path: Path):
