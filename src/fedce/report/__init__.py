@@ -16,7 +16,7 @@ from fedce.report.standalone import dice_alone
 from fedce.report.standalone import sentence as standalone_sentence
 from fedce.report.truth import truths
 from fedce.results import MOST_BANDS
-from fedce.scoring import too_few
+from fedce.scoring import MIN_CASES
 
 FAIRNESS_ROWS = (
     ("mean", "Mean Dice", "average over the sites' test images"),
@@ -174,7 +174,7 @@ def _interval(results: dict[str, Any], site: str) -> str:
     if not found or site not in found["low"]:
         return ""
     if found["low"][site] is None:
-        return f"no interval: {found['reasons'][site]}"
+        return _no_interval(results["validation_cases"][site])
     return f"{100 * found['low'][site]:.1f} to {100 * found['high'][site]:.1f} %"
 
 
@@ -183,7 +183,12 @@ def _dice_interval(results: dict[str, Any], site: str) -> str:
     if found := results.get("dice_interval", {}).get(site):
         return "{:.3f} to {:.3f}".format(*found)
     n = results.get("test_cases", {}).get(site, 0)
-    return f"no interval: {too_few(site, n, 'test')}" if n and site in results["dice"] else ""
+    return _no_interval(n) if n and site in results["dice"] else ""
+
+
+def _no_interval(n_cases: int) -> str:
+    """Short, because it stands in a table's cell; the summary says it in a sentence."""
+    return f"no interval: {n_cases} of {MIN_CASES} needed cases" if n_cases < MIN_CASES else "no interval"
 
 
 def _site_rows(results: dict[str, Any], alone: Mapping[str, float]) -> list[dict[str, Any]]:
