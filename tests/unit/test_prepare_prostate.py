@@ -422,7 +422,7 @@ def test_the_experiment_loads(tmp_path: Path, monkeypatch):
     preparing.prepare("prostate", tmp_path / "source", out, lambda message: None)
     sites = load_sites(load(out / "experiment.toml", {"data.size": 32}).data)
     assert [site.name for site in sites] == ["MSD", "PROMISE12"]
-    assert sites[0].images.shape == (8 * 4, 1, 32, 32)
+    assert sites[0].images.shape == (8 * 6, 1, 32, 32), "volumes are read whole"
     assert sites.classes == {"prostate": [1]}
 
 
