@@ -585,6 +585,7 @@ def _ledger_entry(done: Round, members: Iterable[str], leave_out: Sequence[str])
             "err_replicates": [round(error, 5) for error in reply.error_replicates],
             "flags": _faults(done, site),
             **({"statistics_harm": done.harms[site]} if site in done.harms else {}),
+            **({"statistics_distance": done.far[site]} if site in done.far else {}),
             "seconds": round(reply.seconds, 3),
             **({"signed": dict(reply.signed)} if reply.signed else {}),
         }

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from fedce.algorithms.base import Account, Algorithm, State, Terms, models_of, normalise
-from fedce.algorithms.statistics import HARM, trial_of, without_statistics
+from fedce.algorithms.statistics import Trial, is_harmful, trial_of, without_statistics
 from fedce.errors import ReplyError, RunError
 from fedce.files import read_tensors, write_tensors
 from fedce.messages import Reply, Task
@@ -22,8 +22,14 @@ from fedce.ranges import LOSS, MAX_REPLICATES, NOVELTY, SCORE, SECONDS, TRAIN_IM
 ZERO_UPDATE = "zero update"
 MAX_STEPS = 1000.0
 """Times the round's median that a site's new batches may be."""
+FAR_STATISTICS = "its running statistics are beyond what images give: they were not used"
 HARMFUL_STATISTICS = "with its running statistics the model does worse at the other sites: they were not used"
-SEEN_AT_THE_BORDER = (ZERO_UPDATE, HARMFUL_STATISTICS, "running statistics far from the others', not used")
+SEEN_AT_THE_BORDER = (
+    ZERO_UPDATE,
+    FAR_STATISTICS,
+    HARMFUL_STATISTICS,
+    "running statistics far from the others', not used",
+)
 """Flags of a round; the last is what earlier versions wrote."""
 
 LEFT_OUT = "left out by the experiment"
@@ -80,6 +86,8 @@ class Round:
     flags: Mapping[str, tuple[str, ...]]
     harms: Mapping[str, float]
     """By how much a site's running statistics lower the model's score at the other sites, where that was asked."""
+    far: Mapping[str, float]
+    """Sites whose running statistics come from no images, and how far they are from the others'."""
     similarity: Mapping[str, float | None]
     """Cosine of each site's update with the others' together, if the free-rider detector is on; None if undefined."""
     sketches: Mapping[str, list[float]]
@@ -117,12 +125,10 @@ class _CheckedAsk:
     flags: dict[str, tuple[str, ...]] = field(default_factory=dict)
     updates: dict[str, Vector] = field(default_factory=dict)
     harms: dict[str, float] = field(default_factory=dict)
+    far: Mapping[str, float] = field(default_factory=dict)
+    strangers: tuple[str, ...] = ()
+    """Sites whose running statistics are not used."""
     n_models: int = 0
-
-    @property
-    def strangers(self) -> tuple[str, ...]:
-        """Sites whose running statistics are not used."""
-        return tuple(site for site, harm in self.harms.items() if harm > HARM)
 
     def ask(self, tasks: Sequence[Task]) -> list[Reply]:
         by_site = {
@@ -151,7 +157,7 @@ class _CheckedAsk:
             usable = self._with_useful_statistics(usable, by_site)
             for reply in usable:
                 task = by_site[reply.site]
-                if flags := flags_of(reply, task) + (HARMFUL_STATISTICS,) * (reply.site in self.strangers):
+                if flags := flags_of(reply, task) + self._about_statistics(reply.site):
                     self.flags[reply.site] = flags
                 self.replies[reply.site] = replace(reply, params=None)
                 if self.detect and reply.params is not None:
@@ -176,20 +182,34 @@ class _CheckedAsk:
         trained = _trained(usable, tasks)
         if self.limits is None or not self.limits.statistics or not trained:
             return usable
-        trial = trial_of(trained, weights_before(trained, tasks))
+        starts = {site: task.params for site, task in tasks.items()}
+        trial = trial_of(trained, starts, weights_before(trained, tasks))
         if trial is None:
             return usable
-        asked = [replace(tasks[reply.site], action="score", models=trial.models, persist=False) for reply in trained]
+        self.far = trial.far
+        self.harms = trial.harms(self._scores(trial, [tasks[reply.site] for reply in trained]))
+        harmful = [site for site, harm in self.harms.items() if is_harmful(harm, not tasks[site].has_its_statistics)]
+        self.strangers = (*trial.far, *harmful)
+        tamed = without_statistics(trained, self.strangers)
+        return [replace(reply, params=tamed.get(reply.site, reply.params)) for reply in usable]
+
+    def _scores(self, trial: Trial, tasks: Sequence[Task]) -> dict[str, tuple[float, ...]]:
+        """What the sites of the round score the models of a trial with; a site that does not answer has no vote."""
+        if not trial.models:
+            return {}
+        asked = [replace(task, action="score", models=trial.models, persist=False) for task in tasks]
+        self.n_models += len(asked) * len(trial.models)
         answers = {reply.site: reply for reply in self.engine.ask(asked)}
-        sound = {
+        return {
             task.site: answers[task.site].scores
             for task in asked
             if task.site in answers and problem_of(answers[task.site], task) is None
         }
-        self.n_models += len(asked) * len(trial.models)
-        self.harms = trial.harms(sound)
-        tamed = without_statistics(trained, self.strangers)
-        return [replace(reply, params=tamed.get(reply.site, reply.params)) for reply in usable]
+
+    def _about_statistics(self, site: str) -> tuple[str, ...]:
+        if site in self.far:
+            return (FAR_STATISTICS,)
+        return (HARMFUL_STATISTICS,) if site in self.strangers else ()
 
 
 def weights_before(replies: Sequence[Reply], tasks: Mapping[str, Task]) -> dict[str, float]:
@@ -393,6 +413,7 @@ def rounds(
             rejected=checked.rejected,
             flags=checked.flags,
             harms=checked.harms,
+            far=checked.far,
             similarity=similarity,
             sketches={site: sketch(update) for site, update in checked.updates.items()} | before,
             n_models=checked.n_models,

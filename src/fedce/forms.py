@@ -52,6 +52,7 @@ class _SiteFacts(_Form):
     err_replicates: Replicates
     flags: list[str]
     statistics_harm: Annotated[float, Field(ge=-1, le=1)] | None = None
+    statistics_distance: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
     seconds: Seconds
 
 

@@ -22,9 +22,9 @@ from fedce.algorithms import (
 )
 from fedce.algorithms.base import Account, Terms, counted, mean_weights, normalise
 from fedce.algorithms.guard import Claim, Signs, believed_novelty, judged, suspects_after
-from fedce.algorithms.statistics import HARM
+from fedce.algorithms.statistics import FAR, is_harmful
 from fedce.errors import ReplyError, RunError
-from fedce.federation import HARMFUL_STATISTICS, SEEN_AT_THE_BORDER, Draw
+from fedce.federation import FAR_STATISTICS, HARMFUL_STATISTICS, SEEN_AT_THE_BORDER, Draw
 from fedce.files import digest_of
 from fedce.forms import check_line
 from fedce.identity import held_key, is_signed
@@ -509,14 +509,21 @@ class _Statistics(_Part):
     def __init__(self, run: RunFolder, entries: Numbered) -> None:
         super().__init__()
         is_off = run.config.guard == "off"
+        before: set[str] = set()
         for number, entry in entries:
-            for site, facts in entry["sites"].items() if entry["kind"] == "round" else ():
-                harm = facts.get("statistics_harm")
-                was_used = harm is None or not harm > HARM
-                if (HARMFUL_STATISTICS in facts["flags"]) is was_used or (is_off and harm is not None):
+            if entry["kind"] != "round":
+                continue
+            left_out = {HARMFUL_STATISTICS, FAR_STATISTICS}
+            now = {site for site, facts in entry["sites"].items() if left_out & set(facts["flags"])}
+            for site, facts in entry["sites"].items():
+                harm, distance = facts.get("statistics_harm"), facts.get("statistics_distance")
+                follows = {HARMFUL_STATISTICS} if harm is not None and is_harmful(harm, site in before) else set()
+                follows |= {FAR_STATISTICS} if distance is not None and distance > FAR else set()
+                if left_out & set(facts["flags"]) != follows or (is_off and (harm, distance) != (None, None)):
                     self.problems.append(
                         f"line {number}, {site}: what is said of its running statistics does not follow from their harm"
                     )
+            before = now
 
 
 class _Replay(_Part):

@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 
 from fedce.algorithms import FedAvg, FedCE
 from fedce.algorithms.base import Account, Memory, State, Terms, without_site
+from fedce.algorithms.statistics import batch_statistics, is_harmful
 from fedce.errors import ReplyError, RunError
 from fedce.federation import (
+    FAR_STATISTICS,
     HARMFUL_STATISTICS,
     STANDARD,
     Draw,
@@ -235,7 +237,7 @@ def test_a_count_of_batches_cant_run_away():
 
 def likes_small_variances(w: Params) -> float:
     """A site that is served worse the larger the model's running variance is."""
-    return max(0.0, 0.9 - float(w.vector[2]) / 100)
+    return max(0.0, 0.9 - float(w.vector[2]) / 10)
 
 
 def members_with(variance: float, score=likes_small_variances) -> list[FakeSite]:
@@ -249,12 +251,12 @@ def first_round(members, limits=STANDARD):
 
 
 def test_whose_statistics_did_not_enter_leaves_them_in_what_it_takes_itself_out_of():
-    done = first_round(members_with(99))
+    done = first_round(members_with(9))
     assert done.rejected == {}
     assert done.flags == {"d": (HARMFUL_STATISTICS,)}
-    assert done.harms == {"d": pytest.approx((99 - 3.5) / 4 / 100)}
+    assert done.harms == {"d": pytest.approx((9 - 3.5) / 4 / 10)}
     assert done.state.params.vector.tolist() == pytest.approx([2.5, 0.0, (2 + 3 + 4 + 3.5) / 4, 5.0])
-    sent = normalised(4.0, variance=99)
+    sent = normalised(4.0, variance=9)
     without = without_site(done.state.task_for("d"), Memory(0, sent))
     assert without.vector[0] == pytest.approx((1 + 2 + 3) / 3)
     assert without.vector[2] == done.state.params.vector[2]
@@ -265,10 +267,10 @@ def test_whose_statistics_did_not_enter_leaves_them_in_what_it_takes_itself_out_
 @pytest.mark.parametrize(
     ("members", "limits", "is_asked"),
     [
-        (members_with(99, score=lambda w: 0.5), STANDARD, True),  # Far out, and nobody is served worse by it.
-        (members_with(99), None, False),  # The guard is off.
-        (members_with(99), Limits(statistics=False), False),
-        (members_with(99)[2:], STANDARD, False),  # Two have no majority.
+        (members_with(9, score=lambda w: 0.5), STANDARD, True),  # Far out, and nobody is served worse by it.
+        (members_with(9), None, False),  # The guard is off.
+        (members_with(9), Limits(statistics=False), False),
+        (members_with(9)[2:], STANDARD, False),  # Two have no majority.
         (members_with(4), STANDARD, False),  # As the others': nobody is asked.
     ],
 )
@@ -284,22 +286,46 @@ def test_one_liar_among_the_scorers_neither_saves_nor_ruins_statistics():
     def lies(reply):
         return replace(reply, scores=tuple(reversed(reply.scores))) if reply.site == "a" else reply
 
-    bad = ScriptedEngine(FedAvg(), members_with(99), lies, normalised(0.0))
+    bad = ScriptedEngine(FedAvg(), members_with(9), lies, normalised(0.0))
     assert next(rounds(FedAvg(), bad.federation.state, bad, 1)).flags == {"d": (HARMFUL_STATISTICS,)}
 
     def slanders(reply):
         return replace(reply, scores=(1.0, *(0.0 for _ in reply.scores[1:]))) if reply.scores else reply
 
-    accused = members_with(99, score=lambda w: 0.5)
+    accused = members_with(9, score=lambda w: 0.5)
     good = ScriptedEngine(FedAvg(), accused, lambda r: slanders(r) if r.site == "a" else r, normalised(0.0))
     assert next(rounds(FedAvg(), good.federation.state, good, 1)).flags == {}
+
+
+def test_statistics_that_no_images_give_are_not_used_and_nobody_is_asked():
+    members = members_with(99, score=lambda w: 0.5)
+    done = first_round(members)
+    assert (done.flags, done.harms) == ({"d": (FAR_STATISTICS,)}, {})
+    assert done.far == {"d": pytest.approx(99 / 3.5 - 1, rel=1e-4)}
+    assert done.state.strangers == ("d",)
+    assert done.state.params.vector[2] == pytest.approx((2 + 3 + 4 + 3.5) / 4)
+    assert all(site.n_scored == 1 for site in members)
+
+
+def test_statistics_are_judged_by_the_batches_that_they_come_from():
+    """Two steps take over a fifth of what was seen: a push that is small in the mean is large in what it adds up to."""
+    start, after = normalised(0.0, mean=1.0, variance=2.0, count=5), normalised(0.0, mean=1.19, variance=2.19, count=7)
+    assert batch_statistics(after, start) == pytest.approx([2.0, 3.0], rel=1e-4)
+    assert batch_statistics(normalised(0.0, mean=1.0, variance=0.0, count=7), start) == pytest.approx([1.0, 0.0])
+
+
+def test_who_was_left_out_comes_back_only_when_its_statistics_do_no_harm():
+    assert not is_harmful(0.09, was_harmful=False)
+    assert is_harmful(0.11, was_harmful=False)
+    assert is_harmful(0.02, was_harmful=True)
+    assert not is_harmful(0.0, was_harmful=True)
 
 
 def test_a_site_that_moves_the_model_without_voters_is_not_judged():
     def silent(reply):
         return replace(reply, scores=()) if reply.site in "ab" else reply
 
-    engine = ScriptedEngine(FedAvg(), members_with(99), silent, normalised(0.0))
+    engine = ScriptedEngine(FedAvg(), members_with(9), silent, normalised(0.0))
     done = next(rounds(FedAvg(), engine.federation.state, engine, 1))
     assert (done.flags, done.harms) == ({}, {})
 
