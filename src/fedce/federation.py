@@ -48,8 +48,7 @@ class Limits:
     max_length: float = 5.0
     """Reject an update longer than this multiple of the round's median length; inf: never reject."""
     statistics: bool = True
-    """Whether running statistics are used that lower the model's score at the other sites (algorithms/statistics.py)
-    is asked; not where every site keeps its own."""
+    """Whether running statistics are checked (algorithms/statistics.py); not where every site keeps its own."""
 
 
 STANDARD = Limits()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fedce.algorithms import FedAvg, FedCE
 from fedce.algorithms.base import Account, Memory, State, Terms, without_site
-from fedce.algorithms.statistics import batch_statistics, is_harmful
+from fedce.algorithms.statistics import FAR, batch_statistics, distances, is_harmful
 from fedce.errors import ReplyError, RunError
 from fedce.federation import (
     FAR_STATISTICS,
@@ -301,10 +301,21 @@ def test_statistics_that_no_images_give_are_not_used_and_nobody_is_asked():
     members = members_with(99, score=lambda w: 0.5)
     done = first_round(members)
     assert (done.flags, done.harms) == ({"d": (FAR_STATISTICS,)}, {})
-    assert done.far == {"d": pytest.approx(99 / 3.5 - 1, rel=1e-4)}
+    assert done.far == {"d": pytest.approx(2 * FAR)}, "a channel counts for at most that"
     assert done.state.strangers == ("d",)
     assert done.state.params.vector[2] == pytest.approx((2 + 3 + 4 + 3.5) / 4)
     assert all(site.n_scored == 1 for site in members)
+
+
+def test_one_channel_that_is_alive_at_one_site_alone_is_not_impossible():
+    def model(variances):
+        kinds = (("running_mean", "buffer", [0.0] * 16), ("running_var", "buffer", variances))
+        entries = [Entry("weight", (1,), "trainable"), *(Entry(f"norm.{name}", (16,), kind) for name, kind, _ in kinds)]
+        return Params(Layout(tuple(entries)), np.array([0.0, *(v for *_, values in kinds for v in values)], np.float32))
+
+    alike = [model([1e-9] + [1.0] * 15) for _ in range(4)]
+    assert distances([*alike, model([1e3] + [1.0] * 15)])[-1] < FAR
+    assert distances([*alike, model([30.0] * 16)])[-1] > FAR
 
 
 def test_statistics_are_judged_by_the_batches_that_they_come_from():

@@ -2,8 +2,8 @@
 
 Batch norm's running means and variances are averaged like weights, and a site may send any. Statistics of honest sites
 can be far from everybody else's: an unusual scanner is what a federation is for. So their distance only says which
-sites are asked about. What decides is the validation score of the common model with a site's statistics in it and
-without them, at the other sites.
+sites are asked about, unless it is such that no images could give it. What decides is the validation score of the
+common model with a site's statistics in it and without them, at the other sites.
 
 A round of few steps moves running statistics only a little, so that a small push in every round adds up. What is judged
 is therefore what the statistics would come to: the batch statistics that a site's steps must have seen.
@@ -128,16 +128,18 @@ def distances(models: Sequence[Params]) -> NDArray[np.float64]:
     """How far each model's statistics are from the median of all: the largest over the layers.
 
     In batch norm's own measure: a mean in standard deviations of what it is the mean of, a variance as a multiple, both
-    in root mean square over a layer. A variance that is too small does no harm in a mean.
+    in root mean square over a layer's channels. A channel counts for at most 2 FAR: a few that are all but dead at most
+    sites and alive at one must not make that site look impossible. A variance that is too small does no harm in a mean.
     """
     found = np.zeros(len(models))
     for at_mean, at_variance in models[0].layout.running_statistics:
         means = np.array([model.vector[at_mean] for model in models], np.float64)
         variances = np.array([model.vector[at_variance] for model in models], np.float64) + VARIANCE_FLOOR
         usual = np.median(variances, axis=0)
-        shifts = np.sqrt(((means - np.median(means, axis=0)) ** 2 / usual).mean(axis=1))
-        spreads = np.sqrt((np.maximum(variances / usual - 1.0, 0.0) ** 2).mean(axis=1))
-        found = np.maximum(found, np.maximum(shifts, spreads))
+        shifts = np.abs(means - np.median(means, axis=0)) / np.sqrt(usual)
+        spreads = np.maximum(variances / usual - 1.0, 0.0)
+        for away_by in (shifts, spreads):
+            found = np.maximum(found, np.sqrt((np.minimum(away_by, 2 * FAR) ** 2).mean(axis=1)))
     return found
 
 
