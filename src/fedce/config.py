@@ -39,7 +39,7 @@ SAFE_LOSSES = frozenset(
         *("HausdorffDTLoss", "LogHausdorffDTLoss", "TverskyLoss"),
     )
 )
-"""Of MONAI, those whose constructors fetch nothing, read no file and import nothing by name: looked at one by one."""
+"""Of MONAI, those whose constructors take no address, file or weights; their modules were searched for downloads."""
 FETCHING = re.compile(r"(^|_)(pretrained|urls?|weights?|files?|download|path$)")
 """Names of options by which a network could be made to fetch or read something."""
 SITE_NAME = r"^\w[\w .\-]{0,99}$"
