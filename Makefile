@@ -2,13 +2,14 @@
 # make test    all tests
 # make check   format, lint, types, import contracts
 # make bench   all benchmarks, half an hour on an idle machine; benchmarks/RESULTS.md
+# make golden  compares every algorithm's bits with those that make golden RECORD=1 wrote before a change
 # Each sets up what it needs in .venv, once.
 
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --progress-bar on -c constraints.txt
 
-.PHONY: demo test check bench clean help
+.PHONY: demo test check bench golden clean help
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -30,6 +31,9 @@ bench: .venv/installed-dev
 	@# Ray is Flower's, for its simulation; nothing else needs it.
 	$(INSTALL) --quiet -e '.[bench]'
 	$(BIN)/python -m benchmarks
+
+golden: .venv/installed-dev
+	$(BIN)/python tools/golden.py $(if $(RECORD),--record)
 
 # Stamps, so that a second make does not install again; a changed constraint or dependency does.
 .venv/bin/python:
