@@ -12,17 +12,17 @@ import os
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from time import monotonic, sleep
-from typing import ClassVar
 
 import numpy as np
 from PIL import Image
 
-from fedce.algorithms.base import Ask, Memory, Site, State, aggregate, evaluate_global
+from fedce.algorithms.shared import Alike
 from fedce.config import load
+from fedce.core.algorithm import hyperparameters
+from fedce.core.site import Memory, Site
 from fedce.messages import Reply, Task
 from fedce.params import Params
 from fedce.record import RunFolder
@@ -32,25 +32,16 @@ N_SITES = 6
 CHANNELS = [24, 48, 96, 192, 408]
 
 
-@dataclass(frozen=True)
-class Echo:
+@hyperparameters
+class Echo(Alike):
     """An algorithm that trains nothing, and only makes each site's model one of its own: what is left is the engine.
 
     A model that comes back as it went would not be sent at all by Flower, which stores arrays by their content.
     """
 
-    personal: ClassVar[bool] = False
-    exchanges: ClassVar[bool] = True
-    evaluate = staticmethod(evaluate_global)
-
     def local(self, site: Site, task: Task, memory: Memory | None) -> tuple[Reply, Memory]:
         own = Params(task.params.layout, task.params.vector + np.float32(len(site.name) + ord(site.name[-1])))
         return Reply(site.name, task.round_no, site.n_train, own, score=0.5), Memory(task.round_no, own)
-
-    def round(self, state: State, ask: Ask) -> State:
-        replies = ask(state.tasks())
-        rho = {reply.site: 1 / len(replies) for reply in replies}
-        return aggregate(state, replies, rho, {}, rho, {})
 
 
 def write_sites(root: Path) -> None:

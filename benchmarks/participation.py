@@ -18,8 +18,10 @@ from numpy.typing import NDArray
 from scipy.stats import pearsonr, spearmanr
 
 from fedce.algorithms import FedCE
-from fedce.algorithms.base import Memory, Moments, Pull, State, Trained
+from fedce.core.algorithm import State
+from fedce.core.site import Memory, Moments, Pull, Trained
 from fedce.federation import Draw, rounds
+from fedce.guard import Guarded
 from fedce.messages import Evaluation, Reply, Task
 from fedce.params import Entry, Layout, Params
 from fedce.site import perform, round_seed
@@ -88,12 +90,12 @@ class Cheap:
 
 def run(seed: int, n_rounds: int, draw: Draw | None) -> tuple[State, float, int]:
     """The last state, seconds, and how many honest sites the guard called bad at any time."""
-    engine = Cheap(FedCE(), seed)
-    state = State(sites=tuple(engine.known), params=Params(LAYOUT, np.zeros(N_WEIGHTS, np.float32)))
+    engine = Cheap(Guarded(FedCE()), seed)
+    state = engine.algorithm.begin(tuple(engine.known), Params(LAYOUT, np.zeros(N_WEIGHTS, np.float32)))
     start, bad = perf_counter(), set[str]()
     for done in rounds(engine.algorithm, state, engine, n_rounds, draw=draw):
         state = done.state
-        bad |= {site for site, terms in state.terms.items() if terms.trust == 0}
+        bad |= {site for site, verdict in state.own.verdicts.items() if verdict.trust == 0}
     return state, perf_counter() - start, len(bad)
 
 
@@ -104,7 +106,7 @@ def measure(repeats: int) -> list[Figure]:
         drawn, seconds, bad = run(seed, N_ROUNDS, Draw(N_DRAWN, seed))
         ours, theirs = (np.array([state.shares[site] for site in whole.sites]) for state in (drawn, whole))
         is_rare = np.arange(N_SITES) % RARE == 0
-        rounds_of = [account.rounds for account in drawn.accounts.values()]
+        rounds_of = [account.rounds for account in drawn.credit.values()]
         found.append(
             {
                 "pearson": float(pearsonr(ours, theirs).statistic),

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from time import perf_counter, sleep
@@ -24,8 +24,7 @@ import numpy as np
 from benchmarks.figures import Figure, main
 from scipy.optimize import nnls
 
-from fedce.algorithms import FedCE
-from fedce.algorithms.base import State
+from fedce.algorithms import guarded, make
 from fedce.engines.shared import Shelf
 from fedce.federation import rounds
 from fedce.messages import Reply, Task
@@ -91,14 +90,14 @@ def run(case: Case) -> tuple[float, float, float]:
         resource.setrlimit(resource.RLIMIT_DATA, (LIMIT, LIMIT))
     layout = Layout((Entry("w", (case.n_parameters,), "trainable"),))
     sites = tuple(f"{i:04d}" for i in range(case.n_sites))
-    state = State(sites=sites, params=Params(layout, np.zeros(layout.size, np.float32)))
-    algorithm = replace(FedCE(), estimate=case.estimate, guard=case.guard)
+    algorithm = guarded(make("fedce", {"estimate": case.estimate}), case.guard)
+    state = algorithm.begin(sites, Params(layout, np.zeros(layout.size, np.float32)))
     seconds = 0.0
     with tempfile.TemporaryDirectory() as folder, Shelf(Path(folder)) as shelf, _Peak() as peak:
         engine = Replies(shelf)
         for done in rounds(algorithm, state, engine, case.n_rounds):
             seconds, engine.seconds = done.seconds - engine.seconds, 0.0
-        replies = engine.ask(done.state.tasks())
+        replies = engine.ask([algorithm.task(done.state, site) for site in done.state.sites])
         start = perf_counter()
         for reply in replies:
             assert reply.params is not None

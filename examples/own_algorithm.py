@@ -11,49 +11,50 @@ its own kind gain as much as rare patients do, and a site that lies about its ga
 docs/own-algorithm.md goes through the parts; tests/contract holds it to what every algorithm must hold.
 """
 
-from dataclasses import replace
-from typing import Annotated, ClassVar
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
 
 from pydantic import Field
 
-from fedce.algorithms.base import (
-    Ask,
-    Memory,
-    Site,
-    State,
-    aggregate,
-    evaluate_global,
-    hyperparameters,
-    mean_weights,
-    normalise,
-    train,
-)
+from fedce.core.algorithm import Algorithm, Answers, Ask, State, Terms, hyperparameters
+from fedce.core.credit import Credit, Gains
+from fedce.core.weights import normalise
 from fedce.messages import Reply, Task
 
 
+@dataclass(frozen=True)
+class Gain(Terms):
+    """What the ledger keeps of a site: its validation Dice after local training less before."""
+
+    gain: float
+
+
 def gain(reply: Reply) -> float:
-    """Validation Dice after local training less before; training that made it worse counts as no gain."""
+    """Training that made the model worse counts as no gain."""
     return max((reply.score_local or 0.0) - (reply.score or 0.0), 0.0)
 
 
 @hyperparameters
-class ValidationGain:
+class ValidationGain(Algorithm):
     """Every site weighs by what its training adds to its validation Dice, relative to what the others' adds."""
 
     floor: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.02
     """Dice that is added to every gain, so that nobody falls to nothing; the larger, the nearer to Uniform."""
 
-    personal: ClassVar[bool] = False
-    exchanges: ClassVar[bool] = True
-    evaluate = staticmethod(evaluate_global)
+    terms = Gain
 
-    def local(self, site: Site, task: Task, memory: Memory | None) -> tuple[Reply, Memory]:
-        return train(site, replace(task, score_local=True), memory)
+    def task(self, state: State, site: str) -> Task:
+        return replace(super().task(state, site), score_local=True)
 
-    def round(self, state: State, ask: Ask) -> State:
-        replies = ask(state.tasks())
-        gains = normalise({reply.site: gain(reply) + self.floor for reply in replies})
-        # The mean over the rounds, because the gain of one round on a few validation images is mostly noise.
-        accounts, shares = mean_weights(state.accounts, gains)
-        rho = normalise({reply.site: shares[reply.site] for reply in replies})
-        return aggregate(state, replies, rho, accounts, shares)
+    def measure(self, state: State, answers: Answers, ask: Ask) -> dict[str, Any]:
+        return {reply.site: Gain(reply.n_train, gain(reply)) for reply in answers}
+
+    def gains(self, credit: Credit, terms: Mapping[str, Any]) -> Gains:
+        """Relative to an average site, so that rounds with fewer sites do not pay more."""
+        parts = normalise({site: term.gain + self.floor for site, term in terms.items()})
+        return {site: (len(parts) * part,) for site, part in parts.items()}
+
+    def weigh(self, credit: Credit, terms: Mapping[str, Any]) -> dict[str, float]:
+        """The mean over the rounds, because the gain of one round on a few validation images is mostly noise."""
+        return normalise({site: credit[site].means[0] for site in terms})

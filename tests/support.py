@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from fedce.algorithms.base import Memory, Moments, Pull, State, Trained
+from fedce.core.algorithm import State
+from fedce.core.site import Memory, Moments, Pull, Trained
 from fedce.identity import Identity, coordinator
 from fedce.messages import Evaluation, Reply, Task
 from fedce.params import Entry, Layout, Params
@@ -76,7 +77,7 @@ class FakeFederation:
         self.sites = {site.name: site for site in sites}
         self.memories: dict[str, Memory] = {}
         start = start or params([0.0] * len(sites[0].update))
-        self.state = State(sites=tuple(sorted(self.sites)), params=start)
+        self.state = algorithm.begin(sorted(self.sites), start)
         self.replies: list[Reply] = []
         self.absent: set[str] = set()
 
@@ -94,7 +95,7 @@ class FakeFederation:
         return sorted(replies, key=lambda reply: reply.site)
 
     def evaluate(self, site: str) -> Reply:
-        task = replace(self.state.task_for(site), action="evaluate")
+        task = replace(self.algorithm.task(self.state, site), action="evaluate")
         return perform(self.algorithm, self.sites[site], task, self.memories.get(site))[0]
 
     def run(self, n_rounds: int) -> State:

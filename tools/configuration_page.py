@@ -3,14 +3,13 @@
 import ast
 import inspect
 import json
-from dataclasses import fields
 from itertools import pairwise
 from pathlib import Path
 
 from pydantic import BaseModel
 
 from fedce import config
-from fedce.algorithms import ALGORITHMS, make, options_of
+from fedce.algorithms import ALGORITHMS, READING_OPTIONS, make, options_of, settings_of
 
 PAGE = Path(__file__).parent.parent / "docs" / "configuration.md"
 
@@ -63,12 +62,12 @@ def page() -> str:
     for name, (kind, _) in ALGORITHMS.items():
         kinds.setdefault(kind, []).append(name)
     for kind, names in kinds.items():
-        notes, made = docstrings(kind), make(names[0], {})
+        notes = docstrings(kind) | {key: note for key, (_, note) in READING_OPTIONS.items()}
+        settings, allowed = settings_of(make(names[0], {})), options_of(names[0])
         lines += [
-            f"| {', '.join(f'`{name}`' for name in names)} | `{field.name}` | {default(getattr(made, field.name))} "
-            f"| {notes.get(field.name, '')} |"
-            for field in fields(kind)
-            if field.name in options_of(names[0])
+            f"| {', '.join(f'`{name}`' for name in names)} | `{key}` | {default(value)} | {notes.get(key, '')} |"
+            for key, value in settings.items()
+            if key in allowed
         ]
     return "\n".join(lines) + "\n"
 

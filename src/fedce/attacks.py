@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fedce.algorithms.base import Moments, Pull, Site, Trained
+from fedce.core.site import Moments, Pull, Site, Trained
 from fedce.data import SiteData
 from fedce.data.splits import Split
 from fedce.errors import ConfigError

@@ -4,7 +4,7 @@ import platform
 import secrets
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 from importlib.metadata import version
@@ -16,11 +16,11 @@ import numpy as np
 from pydantic import TypeAdapter
 
 from fedce import __version__, algorithms, attacks, federation, models
-from fedce.algorithms import guard
-from fedce.algorithms.base import Algorithm, Memory, State, Terms
-from fedce.algorithms.base import Site as LocalSite
-from fedce.algorithms.fedce import PROBATION
+from fedce.algorithms.reconstruction import reconstructed_values
 from fedce.config import BUILT_IN, Config, Guard, load_recorded, parse
+from fedce.core.algorithm import Algorithm, State
+from fedce.core.site import Memory
+from fedce.core.site import Site as LocalSite
 from fedce.data import Sites, load_sites
 from fedce.data.splits import NAMES
 from fedce.engines.local import LocalEngine
@@ -29,6 +29,8 @@ from fedce.engines.shared import Shelf
 from fedce.errors import ConfigError, ReplyError, RunError, nearest
 from fedce.federation import Round
 from fedce.files import digest_of, write_json, write_tensors
+from fedce.guard import PROBATION
+from fedce.guard.signs import Signs
 from fedce.identity import coordinator
 from fedce.learn import Learner
 from fedce.messages import Member, Reply, Task
@@ -132,9 +134,13 @@ class Plan:
         return self.learner.layout
 
     @property
+    def keeps(self) -> type | None:
+        return self.algorithm.keeps
+
+    @property
     def detects(self) -> bool:
         """Whether free riders are looked for; where nothing is exchanged there is nothing to ride on."""
-        return self.config.freerider.detect and self.algorithm.exchanges
+        return self.config.freerider.detect and self.algorithm.traits.exchanges
 
     @property
     def limits(self) -> federation.Limits | None:
@@ -142,16 +148,16 @@ class Plan:
         if self.config.guard == "off":
             return None
         # Where every site ends with a model of its own, nobody uses the common running statistics.
-        return federation.Limits(self.config.max_length, statistics=not self.algorithm.personal)
+        return federation.Limits(self.config.max_length, statistics=not self.algorithm.traits.personal)
 
     def initial_state(self) -> State:
         members = sorted(self.members.keys() - set(self.config.leave_out))
-        return State(sites=tuple(members), params=self.learner.params)
+        return self.algorithm.begin(members, self.learner.params)
 
 
 def _check_draw(config: Config, algorithm: Algorithm) -> None:
     assert config.sites_per_round is not None
-    if getattr(algorithm, "estimate", "server") == "site":
+    if algorithm.traits.sites_claim_novelty:
         raise ConfigError(
             "sites_per_round: with estimate='site' a site measures its own novelty by the model of the next round, "
             "which it does not get if it is not drawn; use estimate='server'"
@@ -212,8 +218,12 @@ class Participants(Plan):
 
     def play_first_round(self) -> FirstRound:
         """What each site does in the first round: the same whoever else takes part."""
-        tasks = [replace(task, score_local=self.detects) for task in self.initial_state().tasks()]
+        tasks = [replace(task, score_local=self.detects) for task in self._first_tasks()]
         return {task.site: Played(task, *self.perform(task, None)) for task in tasks}
+
+    def _first_tasks(self) -> list[Task]:
+        state = self.initial_state()
+        return [self.algorithm.task(state, site) for site in state.sites]
 
     def __getstate__(self) -> dict[str, Any]:
         """For spawned workers, which build their own network."""
@@ -266,9 +276,7 @@ def run(
     if isinstance(algorithm, str):
         name, options = algorithm, {}
     else:
-        name, options = algorithms.name_of(algorithm), _options(algorithm)
-        if getattr(algorithm, "guard", guard) == "off" != guard:
-            raise ConfigError("FedCE(guard='off'): the guard is for every algorithm; write fedce.run(..., guard='off')")
+        name, options = algorithms.name_of(algorithm), algorithms.settings_of(algorithm)
     config = parse(
         {
             "seed": seed,
@@ -283,21 +291,12 @@ def run(
     return execute(config, Path(out), sites=members, replace=replace, observer=observer, command="fedce.run(...)")
 
 
-def _options(algorithm: Algorithm) -> dict[str, Any]:
-    settable = algorithms.options_of(algorithms.name_of(algorithm))
-    return {
-        field.name: getattr(algorithm, field.name)
-        for field in fields(algorithm)  # type: ignore[arg-type]
-        if field.name in settable
-    }
-
-
 def resolve(config: Config) -> Config:
     """The configuration with the algorithm's own defaults filled in; an unknown option is refused."""
     algorithm = algorithms.make(config.algorithm.name, config.algorithm.options)
     if isinstance(algorithm, algorithms.QFedAvg) and algorithm.local_lr is None:
         algorithm = algorithms.make(config.algorithm.name, {**config.algorithm.options, "local_lr": config.train.lr})
-    table = config.algorithm.model_validate({"name": config.algorithm.name, **_options(algorithm)})
+    table = config.algorithm.model_validate({"name": config.algorithm.name, **algorithms.settings_of(algorithm)})
     data = config.data
     if data.source not in BUILT_IN:  # So that the run can be resumed from any folder.
         root = str(Path(data.root).resolve()) if data.root else None
@@ -390,7 +389,7 @@ def _where_it_was(run_folder: RunFolder, plan: Plan) -> State:
     """The state to go on from; what it knows of its last round and the ledger does not is added there."""
     if not run_folder.state_file.exists():
         return plan.initial_state()
-    state, entry = federation.load_saved(run_folder.state_file, plan.layout)
+    state, entry = federation.load_saved(run_folder.state_file, plan.initial_state())
     if entry is not None and entry["round"] not in {done["round"] for done in run_folder.rounds()}:
         run_folder.append(entry)
     return state
@@ -552,7 +551,7 @@ def _finish(
             run_folder.append(entry)
         state = done.state
         observer.round(done)
-    replies, rejected = federation.evaluate(state, engine, sorted(plan.members), tell_all)
+    replies, rejected = federation.evaluate(plan.algorithm, state, engine, sorted(plan.members), tell_all)
     if not replies:
         raise ReplyError(f"no site could evaluate the model ({rejected or 'no replies'})")
     _write_models(run_folder, plan, state, replies)
@@ -579,8 +578,11 @@ def _ledger_entry(done: Round, members: Iterable[str], leave_out: Sequence[str])
             "share": state.shares.get(site, 0.0),
             "score": reply.score,
             "loss": reply.loss,
+            **_own_words(reply),
             **_detector_facts(done, reply),
-            **state.terms.get(site, Terms()).recorded,
+            "cos": None,
+            "err": reply.error_without,
+            **state.measured.get(site, {}),
             # Rounded, because an interval needs no more; the terms themselves are kept to the last bit.
             "err_replicates": [round(error, 5) for error in reply.error_replicates],
             "flags": _faults(done, site),
@@ -628,8 +630,8 @@ def _end_entry(plan: Plan, state: State, replies: Mapping[str, Reply], rejected:
         },
         "rejected": dict(rejected),
         "missing": dict.fromkeys(sorted(plan.members.keys() - replies.keys() - rejected.keys()), federation.NO_REPLY),
-        "reconstruction": dict(state.values),
-        "exchanges": plan.algorithm.exchanges,
+        "reconstruction": reconstructed_values(state),
+        "exchanges": plan.algorithm.traits.exchanges,
         "n_parameters": plan.layout.n_trainable,
         "n_values": plan.layout.size,
         "device": str(plan.learner.device),
@@ -638,9 +640,15 @@ def _end_entry(plan: Plan, state: State, replies: Mapping[str, Reply], rejected:
 
 def _faults(done: Round, site: str) -> list[str]:
     """What a reader should look at: found at the border, or by the guard; each once."""
-    terms = done.state.terms.get(site, Terms())
-    by_guard = guard.Signs(**terms.signs).faults if terms.signs else []
+    signs = done.state.measured.get(site, {}).get("signs")
+    by_guard = Signs(**signs).faults if signs else []
     return list(dict.fromkeys([*done.flags.get(site, ()), *by_guard]))
+
+
+def _own_words(reply: Reply) -> dict[str, Any]:
+    """What only some methods ask of a site."""
+    told = {"score_local": reply.score_local, "loss_before": reply.loss_before}
+    return {name: value for name, value in told.items() if value is not None}
 
 
 def _detector_facts(done: Round, reply: Reply) -> dict[str, Any]:
@@ -715,10 +723,10 @@ def _write_models(run_folder: RunFolder, plan: Plan, state: State, replies: Mapp
     def write(path: Path, params: Params) -> None:
         write_tensors(path, to_named(params), about)
 
-    if not plan.algorithm.personal:
+    if not plan.algorithm.traits.personal:
         write(run_folder.model_file, state.params)
     for site, reply in replies.items():
-        if reply.params is not None and plan.algorithm.personal:
+        if reply.params is not None and plan.algorithm.traits.personal:
             write(run_folder.site_model_file(site), reply.params)
 
 
@@ -734,7 +742,7 @@ def _examples(participants: Participants, state: State, replies: Mapping[str, Re
 
 def _model_digest(plan: Plan, state: State, replies: Mapping[str, Reply]) -> str:
     """Of the common model, or of all sites' own models together."""
-    if not plan.algorithm.personal:
+    if not plan.algorithm.traits.personal:
         return state.params.digest
     own = "".join(reply.params.digest for _, reply in sorted(replies.items()) if reply.params is not None)
     return sha256(own.encode()).hexdigest()

@@ -1,7 +1,7 @@
 """The round loop: ask the sites, check what they answer, let the algorithm aggregate. The only one there is."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from math import isinf, sqrt
 from pathlib import Path
@@ -11,10 +11,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fedce.algorithms.base import Account, Algorithm, State, Terms, models_of, normalise
-from fedce.algorithms.statistics import Trial, is_harmful, trial_of, without_statistics
+from fedce.core.algorithm import Algorithm, State, models_of
+from fedce.core.codec import decode, encode
+from fedce.core.weights import normalise
 from fedce.errors import ReplyError, RunError
 from fedce.files import read_tensors, write_tensors
+from fedce.guard.statistics import Trial, is_harmful, trial_of, without_statistics
 from fedce.messages import Reply, Task
 from fedce.params import MAX_EXACT_COUNT, Layout, Params, Vector, inner_products, sketch
 from fedce.ranges import LOSS, MAX_REPLICATES, NOVELTY, SCORE, SECONDS, TRAIN_IMAGES
@@ -45,10 +47,10 @@ NO_REPLY = "no reply"
 class Limits:
     """What the guard asks of a model before the algorithm sees it: it is compared with the round's others."""
 
-    max_length: float = 5.0
+    max_length: float = 8.0
     """Reject an update longer than this multiple of the round's median length; inf: never reject."""
     statistics: bool = True
-    """Whether running statistics are checked (algorithms/statistics.py); not where every site keeps its own."""
+    """Whether running statistics are checked (guard/statistics.py); not where every site keeps its own."""
 
 
 STANDARD = Limits()
@@ -393,7 +395,14 @@ def rounds(
         here = here if len(here) >= min_sites else everybody
         asked = draw.sites({site: draws[site] for site in here}, state.round_no) if draw else everybody
         checked = _CheckedAsk(
-            engine, min_sites, algorithm.exchanges, persist(state.round_no), detect, state.shares, tell_all, limits
+            engine,
+            min_sites,
+            algorithm.traits.exchanges,
+            persist(state.round_no),
+            detect,
+            state.shares,
+            tell_all,
+            limits,
         )
         before = {"": sketch(state.params.trainable)} if detect else {}
         after = algorithm.round(replace(state, sites=asked), checked.ask)
@@ -451,14 +460,15 @@ def similarity_to_others(updates: Mapping[str, Vector], rho: Mapping[str, float]
 
 
 def evaluate(
-    state: State, engine: Engine, sites: Iterable[str], tell_all: bool = False
+    algorithm: Algorithm, state: State, engine: Engine, sites: Iterable[str], tell_all: bool = False
 ) -> tuple[dict[str, Reply], dict[str, str]]:
     """These sites' validation and test Dice of the model that each would use; they also learn their final share.
 
     What can't be used comes second, with the reason.
     """
     tasks = [
-        replace(state.task_for(site), action="evaluate", shares=told(state.shares, site, tell_all)) for site in sites
+        replace(algorithm.task(state, site), action="evaluate", shares=told(state.shares, site, tell_all))
+        for site in sites
     ]
     by_site, usable, rejected = {task.site: task for task in tasks}, {}, {}
     for reply in sorted(engine.ask(tasks), key=lambda reply: reply.site):
@@ -471,28 +481,8 @@ def evaluate(
 
 def save_state(path: Path, state: State, entry: Mapping[str, Any] | None = None) -> None:
     """The server between two rounds, and the line that the ledger gets for the round before."""
-    about = {
-        "entry": entry,
-        "sites": state.sites,
-        "round_no": state.round_no,
-        "rho": state.rho,
-        "shares": state.shares,
-        "accounts": {site: asdict(account) for site, account in state.accounts.items()},
-        "terms": {site: asdict(terms) for site, terms in state.terms.items()},
-        "is_mean": state.is_mean,
-        "values": state.values,
-        "suspects": state.suspects,
-        "strangers": state.strangers,
-        "expelled": state.expelled,
-        "draws": state.draws,
-        "notes": state.notes,
-        "layout": state.params.layout.digest,
-    }
-    arrays = {"params": state.params.vector}
-    arrays |= {f"model/{site}": model.vector for site, model in state.models_by_site.items()}
-    arrays |= {f"moment/{key}": vector for key, vector in state.moments.items()}
-    arrays |= {f"sketch/{key}": kept for key, kept in state.sketches.items()}
-    write_tensors(path, arrays, about)
+    about, arrays = encode(state)
+    write_tensors(path, arrays, {"state": about, "entry": entry, "layout": state.params.layout.digest})
 
 
 def run_again(checkpoint: Path) -> str:
@@ -500,40 +490,18 @@ def run_again(checkpoint: Path) -> str:
     return f"; delete {checkpoint} and resume: the rounds are run again, and checked against the ledger"
 
 
-def load_state(path: Path, layout: Layout) -> State:
-    return load_saved(path, layout)[0]
+def load_state(path: Path, like: State) -> State:
+    return load_saved(path, like)[0]
 
 
-def load_saved(path: Path, layout: Layout) -> tuple[State, dict[str, Any] | None]:
-    """The state, and the ledger's line of its last round."""
+def load_saved(path: Path, like: State) -> tuple[State, dict[str, Any] | None]:
+    """The state, of the same kind as the initial one, and the ledger's line of its last round."""
     arrays, about = read_tensors(path, run_again(path.parent))
+    layout = like.params.layout
     if about.get("layout") != layout.digest:
         raise RunError(f"{path} holds another network than [model] in the run's config.toml describes; was it edited?")
-
-    def under(prefix: str) -> dict[str, Vector]:
-        return {key.removeprefix(prefix): value for key, value in arrays.items() if key.startswith(prefix)}
-
     try:
-        state = State(
-            sites=tuple(about["sites"]),
-            params=Params(layout, arrays["params"]),
-            round_no=about["round_no"],
-            rho=about["rho"],
-            shares=about["shares"],
-            accounts={site: Account(**account) for site, account in about["accounts"].items()},
-            terms={site: Terms(**terms) for site, terms in about["terms"].items()},
-            is_mean=about["is_mean"],
-            models_by_site={site: Params(layout, vector) for site, vector in under("model/").items()},
-            moments=under("moment/"),
-            values=about["values"],
-            sketches=under("sketch/"),
-            suspects=tuple(about["suspects"]),
-            strangers=tuple(about.get("strangers", ())),
-            expelled=tuple(about.get("expelled", ())),
-            draws=about.get("draws", {}),
-            notes=tuple(about["notes"]),
-        )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        problem = f"{type(error).__name__}: {error}"
-        raise RunError(f"{path} is no checkpoint that can be used ({problem}){run_again(path.parent)}") from None
+        state = decode(like, about.get("state"), arrays, layout)
+    except ValueError as error:
+        raise RunError(f"{path} is no checkpoint that can be used ({error}){run_again(path.parent)}") from None
     return state, about.get("entry")

@@ -15,8 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedce.algorithms.base import Moments, Pull, Trained
 from fedce.config import TrainConfig, load_object
+from fedce.core.site import Moments, Pull, Trained
 from fedce.data.augment import Augment
 from fedce.errors import ConfigError, DataError
 from fedce.params import KINDS, MAX_EXACT_COUNT, Entry, Kind, Layout, Params, Vector

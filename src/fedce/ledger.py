@@ -6,27 +6,13 @@ from hashlib import sha256
 from typing import Any, Literal
 
 from fedce import algorithms, federation
-from fedce.algorithms import (
-    Algorithm,
-    Ditto,
-    FedAvg,
-    FedBN,
-    FedCE,
-    FedOpt,
-    FedProx,
-    Krum,
-    QFedAvg,
-    Standalone,
-    TrimmedMean,
-    Uniform,
-)
-from fedce.algorithms.base import Account, Terms, counted, mean_weights, normalise
-from fedce.algorithms.guard import Claim, Signs, believed_novelty, judged, suspects_after
-from fedce.algorithms.statistics import FAR, is_harmful
+from fedce.core.algorithm import Algorithm
 from fedce.errors import ReplyError, RunError
 from fedce.federation import FAR_STATISTICS, HARMFUL_STATISTICS, SEEN_AT_THE_BORDER, Draw
 from fedce.files import digest_of
 from fedce.forms import check_line
+from fedce.guard.signs import Signs
+from fedce.guard.statistics import FAR, is_harmful
 from fedce.identity import held_key, is_signed
 from fedce.messages import Evaluation
 from fedce.ranges import NOVELTY, SCORE
@@ -40,10 +26,8 @@ Numbered = Sequence[tuple[int, Entry]]
 """Entries with the numbers of their lines."""
 REPORTED = {"n_train": "n_train", "score": "score", "loss": "loss", "err": "error_without"}
 """What the ledger says of a site, and where the site said it."""
-BY_IMAGES = (FedAvg, FedProx, Ditto, FedBN, FedOpt)
-ALIKE = (Uniform, Standalone)
-BY_MEAN_WEIGHT = (Krum, QFedAvg, TrimmedMean)
-"""Methods whose shares follow from training images, from nothing but who took part, and from the recorded weights."""
+ASKED_FOR = ("score_local", "loss_before")
+"""What the ledger says of a site where it was asked."""
 NEW_FIELDS: Mapping[int, Mapping[str, tuple[str, ...]]] = {
     2: {"start": ("config_file",), "end": ("files", "evaluations")},
     3: {
@@ -305,7 +289,8 @@ class _Attendance(_Part):
             return (federation.LEFT_OUT,)
         if was_asked:
             return () if self.is_local else (federation.NO_REPLY,)
-        expels = config.algorithm.name == "cffl" or algorithms.built_in(config) is None
+        algorithm = algorithms.built_in(config)
+        expels = algorithm is None or algorithm.traits.expels
         return (
             *((federation.EXPELLED,) if expels else ()),
             *((federation.ABSENT, federation.NOT_DRAWN) if config.sites_per_round is not None else ()),
@@ -338,8 +323,8 @@ class _Draws(_Part):
         config = run.config
         if config.sites_per_round is None:
             return
-        if config.algorithm.name == "cffl":
-            self.unchecked.append("who is drawn: CFFL expels sites")
+        if (algorithm := algorithms.built_in(config)) is not None and algorithm.traits.expels:
+            self.unchecked.append(f"who is drawn: {config.algorithm.name} expels sites")
             return
         self._check(Draw(config.sites_per_round, config.seed), config.leave_out, entries)
 
@@ -380,10 +365,8 @@ class _Signatures(_Part):
     ) -> None:
         super().__init__()
         self.n_signed = self.n_lines_signed = 0
-        algorithm = algorithms.built_in(run.config)
-        self.is_measured_by_sites = isinstance(algorithm, FedCE) and algorithm.estimate == "site"
-        self.is_guarded = isinstance(algorithm, FedCE) and algorithm.guard == "standard"
         start = entries[0][1]
+        self.algorithm = algorithms.built_in(run.config, format_of([start]))
         key = str(start.get("coordinator", ""))
         if expected is not None and key != expected:
             self.problems.append(f"the coordinator's key is {key or 'missing'}, not {expected}")
@@ -396,7 +379,7 @@ class _Signatures(_Part):
         # Where nobody has a key, all sites were the coordinator's own processes.
         have_keys = bool(keys or stated) or engine.name != "local" or "run" in start
         self.run = str(start.get("run", ""))
-        before: dict[str, Terms] = {}
+        before: Mapping[str, Entry] = {}
         round_no = 0
         for number, entry in entries:
             self._line(number, entry, expected or key)
@@ -404,7 +387,7 @@ class _Signatures(_Part):
                 round_no = entry["round"] + 1
                 for site, facts in entry["sites"].items():
                     self._answer(f"line {number}, {site}", site, facts, keys.get(site), round_no - 1, before)
-                before = {site: Terms.from_record(facts) for site, facts in entry["sites"].items()}
+                before = entry["sites"]
             if have_keys and entry["kind"] == "end":
                 for site, facts in entry.get("evaluations", {}).items():
                     self._evaluation(f"line {number}, {site}", site, facts, keys.get(site), round_no)
@@ -468,17 +451,16 @@ class _Signatures(_Part):
         return form
 
     def _answer(
-        self, where: str, site: str, facts: Entry, key: str | None, round_no: int, before: Mapping[str, Terms]
+        self, where: str, site: str, facts: Entry, key: str | None, round_no: int, before: Mapping[str, Entry]
     ) -> None:
-        """What is recorded of a site's answer is what it signed; `before` are the terms of the round before."""
+        """What is recorded of a site's answer is what it signed; `before` is what is recorded of the round before."""
         if (form := self._form(where, site, facts, key, round_no)) is None:
             return
         said = {name: getattr(form, field) for name, field in REPORTED.items()}
         said["err_replicates"] = [round(error, 5) for error in form.error_replicates]
-        if "score_local" in facts:
-            said["score_local"] = form.score_local
-        if self.is_measured_by_sites:
-            said["cos"] = believed_novelty(form.novelty, before.get(site, Terms())) if self.is_guarded else form.novelty
+        said |= {name: getattr(form, name) for name in ASKED_FOR if name in facts}
+        if self.algorithm is not None:
+            said |= self.algorithm.signed(form, before.get(site, {}))
         for name, value in said.items():
             if facts.get(name) != value:
                 self.problems.append(f"{where}: {name} is {facts.get(name)}, and it signed {value}")
@@ -532,37 +514,41 @@ class _Replay(_Part):
     def __init__(self, run: RunFolder, entries: Numbered) -> None:
         super().__init__()
         rounds = [(number, entry) for number, entry in entries if entry["kind"] == "round"]
-        algorithm = algorithms.built_in(run.config)
+        stated, name = format_of([entries[0][1]]), run.config.algorithm.name
+        self.algorithm = algorithms.built_in(run.config, stated)
         ends = [entry["shares"] for _, entry in entries if entry["kind"] == "end"]
-        if not isinstance(algorithm, (FedCE, *BY_IMAGES, *ALIKE, *BY_MEAN_WEIGHT)):
+        if self.algorithm is None or not self._is_recorded(self.algorithm, rounds):
             if rounds:
                 last = {site: float(facts["share"]) for site, facts in rounds[-1][1]["sites"].items()}
                 self._ended([{site: share for site, share in end.items() if site in last} for end in ends], last)
-            self.unchecked.append(
-                f"the shares: those of {run.config.algorithm.name} don't follow from the ledger alone"
-            )
+            self.unchecked.append(f"the shares: those of {name} don't follow from the ledger alone")
             return
-        if format_of([entries[0][1]]) >= 3:
+        if stated >= 3:
             self._ranges(rounds)
-        accounts: Mapping[str, Account] = {}
+        replayer = self.algorithm.replay()
         shares: Mapping[str, float] = {}
-        suspects: tuple[str, ...] = ()
-        entered: Mapping[str, float] = {}
         for number, entry in rounds:
             sites = entry["sites"]
-            if isinstance(algorithm, FedCE):
-                suspects = self._guard(number, sites, suspects, algorithm.guard == "standard", entered)
-                entered = {site: float(facts["weight"]) for site, facts in sites.items()}
-                accounts, rho, shares = self._fedce(algorithm, accounts, sites)
-            else:
-                accounts, rho, shares = self._plain(algorithm, accounts, sites)
+            rho, shares, problems = replayer.round(sites)
+            self.problems += [f"line {number}, {site}: {what}" for site, what in problems]
+            self._flags(number, sites)
             self._compare(number, sites, "weight", rho)
             self._compare(number, sites, "share", shares)
-        if isinstance(algorithm, BY_MEAN_WEIGHT):
-            self.unchecked.append(f"the weights: those of {run.config.algorithm.name} don't follow from the ledger")
-        what = "shares" if isinstance(algorithm, BY_MEAN_WEIGHT) else "weights and shares"
+        what = "weights and shares"
+        if self.algorithm.traits.weights_are_measured:
+            what = "shares"
+            self.unchecked.append(
+                f"the weights: those of {name} follow from the models, which the ledger does not hold"
+            )
         self.facts.append(f"{what} of {len(rounds)} rounds worked out again")
         self._ended(ends, shares)
+
+    def _is_recorded(self, algorithm: Algorithm, rounds: Numbered) -> bool:
+        """Whether the ledger holds what shares follow from; a later line that lacks it was changed."""
+        try:
+            return not rounds or bool(algorithm.read(rounds[0][1]["sites"]))
+        except LookupError:
+            return False
 
     def _ended(self, ends: Sequence[Mapping[str, float]], shares: Mapping[str, float]) -> None:
         """The end's shares are those of the last round."""
@@ -578,60 +564,12 @@ class _Replay(_Part):
                     if (value := facts.get(name)) is not None and value not in allowed:
                         self.problems.append(f"line {number}, {site}: {name} is {value}, which is not in {allowed}")
 
-    def _plain(
-        self, algorithm: Algorithm, accounts: Mapping[str, Account], sites: Mapping[str, Entry]
-    ) -> tuple[Mapping[str, Account], Mapping[str, float], Mapping[str, float]]:
-        """Methods other than FedCE, by images, alike, or by the weights as they were recorded."""
-        if isinstance(algorithm, BY_MEAN_WEIGHT):
-            weights = {site: float(facts["weight"]) for site, facts in sites.items()}
-            after, shares = mean_weights(accounts, weights)
-            return after, normalise(weights), shares
-        alike = isinstance(algorithm, ALIKE)
-        values = {site: 1.0 if alike else float(facts["n_train"]) for site, facts in sites.items()}
-        after, shares = counted(accounts, values)
-        return after, normalise(values), shares
-
-    def _fedce(
-        self, algorithm: FedCE, accounts: Mapping[str, Account], sites: Mapping[str, Entry]
-    ) -> tuple[Mapping[str, Account], Mapping[str, float], Mapping[str, float]]:
-        n_train = {site: int(facts["n_train"]) for site, facts in sites.items()}
-        terms = {site: Terms.from_record(facts) for site, facts in sites.items()}
-        after = algorithm.earn(accounts, terms)
-        rho = algorithm.weights_of_round(accounts, after, terms, n_train)
-        return after, rho, algorithm.shares(after) if after else rho
-
-    def _guard(
-        self,
-        number: int,
-        sites: Mapping[str, Entry],
-        suspects: tuple[str, ...],
-        is_on: bool,
-        entered: Mapping[str, float],
-    ) -> tuple[str, ...]:
-        """What the guard made of each site must follow from what it saw, and that from what is known.
-
-        `entered` are the weights of the round before; returns who is suspected from here on.
-        """
-        terms = {site: Terms.from_record(facts) for site, facts in sites.items()}
-        for site, term in terms.items():
-            plain = Terms(term.cos, term.err)
-            if not is_on:
-                followed = term == plain
-            elif not term.signs:
-                followed = False
-            else:
-                signs, score = Signs(**term.signs), sites[site]["score"]
-                excess = Claim(score, term.err, ()).excess
-                known = (signs.suspected, signs.excess, signs.weight)
-                if known != (site in suspects, excess, entered.get(site, 0.0)):
-                    self.problems.append(f"line {number}, {site}: what the guard saw does not follow from the ledger")
-                followed = judged(plain, signs) == term
-            if not followed:
-                self.problems.append(f"line {number}, {site}: the trust in it does not follow from what the guard saw")
-            faults = Signs(**term.signs).faults if term.signs else []
-            if not set(faults) <= set(sites[site]["flags"]) <= {*faults, *SEEN_AT_THE_BORDER}:
+    def _flags(self, number: int, sites: Mapping[str, Entry]) -> None:
+        """What is said of a site follows from what was seen of it."""
+        for site, facts in sites.items():
+            faults = Signs(**facts["signs"]).faults if facts.get("signs") else []
+            if not set(faults) <= set(facts["flags"]) <= {*faults, *SEEN_AT_THE_BORDER}:
                 self.problems.append(f"line {number}, {site}: its flags do not follow from what the guard saw")
-        return suspects_after(suspects, terms)
 
     def _compare(self, number: int, sites: Mapping[str, Entry], name: str, found: Mapping[str, float]) -> None:
         for site, facts in sites.items():

@@ -8,13 +8,11 @@ from time import time
 from typing import Any
 
 from fedce import algorithms
-from fedce.algorithms import FedCE
-from fedce.algorithms.base import Account, Terms
-from fedce.algorithms.guard import SLACK, Signs
+from fedce.core.credit import Credit
 from fedce.errors import ConfigError, RunError, nearest
 from fedce.identity import coordinator
 from fedce.ledger import checked
-from fedce.record import RunFolder
+from fedce.record import RunFolder, format_of
 
 FLOOR = 0.05
 """Errors count as at least this where shares are published with noise: the smaller an error, the more one case in it
@@ -102,24 +100,18 @@ def _n_cases(run: RunFolder, site: str, facts: Mapping[str, Any]) -> int:
 
 def _floored_shares(run: RunFolder) -> dict[str, float]:
     """The shares worked out again from the ledger, with errors that move no more than a site's cases do."""
-    algorithm = algorithms.built_in(run.config)
-    if not isinstance(algorithm, FedCE):
+    algorithm = algorithms.built_in(run.config, format_of(run.ledger()))
+    if algorithm is None or not algorithm.uses_errors:
         raise RunError(f"{run.path} was not run with FedCE; only its shares can be published with noise")
-    accounts: Mapping[str, Account] = {}
+    credit = Credit()
     for entry in run.rounds():
-        accounts = algorithm.earn(accounts, {site: _smooth(facts) for site, facts in entry["sites"].items()})
-    return algorithm.shares(accounts)
+        sites = {site: _floored(algorithm.smoothed(facts)) for site, facts in entry["sites"].items()}
+        credit = algorithm.earn(credit, algorithm.read(sites))
+    return algorithm.shares(credit)
 
 
-def _smooth(facts: Mapping[str, Any]) -> Terms:
-    """The guard's bound on a claimed error without its jump."""
-    terms = Terms.from_record(facts)
-    if terms.err is None:
-        return terms
-    most = 1.0
-    if terms.signs and (signs := Signs(**terms.signs)).excess is not None:
-        most = terms.err - signs.excess + SLACK + signs.weight
-    return replace(terms, err=max(min(terms.err, most), FLOOR), most=None)
+def _floored(facts: Mapping[str, Any]) -> Mapping[str, Any]:
+    return facts if facts["err"] is None else {**facts, "err": max(facts["err"], FLOOR)}
 
 
 def publish(run: RunFolder, epsilon: float) -> tuple[Noisy, float]:

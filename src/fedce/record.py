@@ -27,9 +27,10 @@ from fedce.forms import Results, check, check_line
 from fedce.identity import is_signed
 
 NO_LINE = "0" * 64
-FORMAT = 3
+FORMAT = 4
 """Of the ledger. From 2 on it holds digests of the experiment file and the models, and what sites said of the final
-model; from 3 on all that results follow from, the splits' digest, and why a site has no part in a round.
+model; from 3 on all that results follow from, the splits' digest, and why a site has no part in a round; from 4 on what
+every method measured in a round, and what the guard saw of its sites.
 
 A change of how results are worked out needs a new format: `fedce ledger verify` holds results.json against the ledger.
 """

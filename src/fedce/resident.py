@@ -11,8 +11,8 @@ from time import time
 import torch
 
 from fedce import algorithms, attacks, models
-from fedce.algorithms.base import Memory, Site
 from fedce.config import BUILT_IN, Config
+from fedce.core.site import Memory, Site
 from fedce.data import SiteData, Sites, load_site
 from fedce.data.sites import with_n_channels
 from fedce.errors import ConfigError, DataError, FedceError, RunError
@@ -93,7 +93,7 @@ class Resident:
             self._tools = {form.n_channels: self._make_tools(form.n_channels)}
         learner, hospital = self._tools[form.n_channels]
         task = task_from(form, arrays, learner.layout)
-        files = MemoryFiles(self.home / form.run / "memory", learner.layout)
+        files = MemoryFiles(self.home / form.run / "memory", learner.layout, self.algorithm.keeps)
         # Scoring others' models needs no memory, and must not touch that of the round which it belongs to.
         memory = None if task.action == "score" else self._recall(form.run, task, files)
         reply, memory = perform(self.algorithm, hospital, task, memory)

@@ -53,7 +53,7 @@ def results_of(config: Config, ledger: Sequence[Entry], *, over_rounds: bool = F
     }
     if format_of(ledger) >= 2:
         found |= _evaluated(end)
-    if (algorithm := _algorithm(config, end)) is not None:
+    if (algorithm := _algorithm(config, end, format_of(ledger))) is not None:
         n_cases = found["validation_cases"]
         found |= contribution_intervals(algorithm, rounds, shares, config.seed, n_cases).recorded(shares)
         if over_rounds:
@@ -63,9 +63,9 @@ def results_of(config: Config, ledger: Sequence[Entry], *, over_rounds: bool = F
     return found
 
 
-def _algorithm(config: Config, end: Entry) -> Algorithm | None:
+def _algorithm(config: Config, end: Entry, format_no: int) -> Algorithm | None:
     """What the intervals are worked out by. Code that a run names is not run: such a method is known by its weights."""
-    if (algorithm := built_in(config)) is not None:
+    if (algorithm := built_in(config, format_no)) is not None:
         return algorithm
     if "exchanges" not in end:
         return None

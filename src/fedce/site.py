@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedce.algorithms.base import Algorithm, Memory, Moments, Pull, Site, Trained
+from fedce.core.algorithm import Algorithm
+from fedce.core.codec import decode, encode
+from fedce.core.site import Memory, Moments, Pull, Site, Trained
 from fedce.data import SiteData
 from fedce.errors import RunError
 from fedce.files import Arrays, read_tensors, write_tensors
@@ -157,35 +159,23 @@ def perform(algorithm: Algorithm, hospital: Site, task: Task, memory: Memory | N
 
 def memory_arrays(memory: Memory) -> tuple[Arrays, dict[str, Any]]:
     """A memory as arrays and a JSON value."""
-    arrays = {f"moments.{key}": value for key, value in memory.moments.items()}
-    arrays["params"] = memory.params.vector
-    arrays |= {f"personal_moments.{key}": value for key, value in memory.personal_moments.items()}
-    for key, params in (("received", memory.received), ("personal", memory.personal)):
-        if params is not None:
-            arrays[key] = params.vector
-    return arrays, {"round_no": memory.round_no, "layout": memory.params.layout.digest}
+    about, arrays = encode(memory)
+    return arrays, {"memory": about, "layout": memory.params.layout.digest}
 
 
-def memory_from(arrays: Arrays, about: dict[str, Any], layout: Layout) -> Memory:
-    def under(prefix: str) -> Moments:
-        return {key.removeprefix(prefix): value for key, value in arrays.items() if key.startswith(prefix)}
-
-    return Memory(
-        round_no=about["round_no"],
-        params=Params(layout, arrays["params"]),
-        received=Params(layout, arrays["received"]) if "received" in arrays else None,
-        moments=under("moments."),
-        personal=Params(layout, arrays["personal"]) if "personal" in arrays else None,
-        personal_moments=under("personal_moments."),
-    )
+def memory_from(arrays: Arrays, about: dict[str, Any], layout: Layout, keeps: Any) -> Memory:
+    """`keeps`: what the algorithm keeps at a site, see `Algorithm.keeps`."""
+    like = Memory(0, Params(layout, arrays["/params"]), own=keeps if about["memory"]["own"] is not None else None)
+    return decode(like, about["memory"], arrays, layout)
 
 
 class MemoryFiles:
     """A site's memory on its own disk: the last two that were asked for, so that a resumed server finds its round."""
 
-    def __init__(self, folder: Path, layout: Layout, hint: str = "") -> None:
+    def __init__(self, folder: Path, layout: Layout, keeps: Any = None, hint: str = "") -> None:
         self.folder = folder
         self.layout = layout
+        self.keeps = keeps
         self.hint = hint or f"; delete {folder}: the site's next error is then not measured"
 
     def load(self, before: int) -> Memory | None:
@@ -201,7 +191,10 @@ class MemoryFiles:
         arrays, about = read_tensors(files[-1], self.hint)
         if about.get("layout") != self.layout.digest:
             raise RunError(f"{files[-1]} is of another network; was [model] changed?")
-        return memory_from(arrays, about, self.layout)
+        try:
+            return memory_from(arrays, about, self.layout, self.keeps)
+        except (LookupError, ValueError, TypeError) as error:
+            raise RunError(f"{files[-1]} is no memory that can be used ({error}){self.hint}") from None
 
     def save(self, memory: Memory) -> None:
         write_tensors(self._path(memory.round_no), *memory_arrays(memory))

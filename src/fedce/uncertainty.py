@@ -1,15 +1,14 @@
 """Intervals for the contributions of a run, from its ledger."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedce.algorithms.base import Account, Algorithm, Terms, normalise
-from fedce.algorithms.fedce import PROBATION, FedCE
-from fedce.algorithms.reconstruction import Reconstruction
+from fedce.core.algorithm import Algorithm
+from fedce.core.credit import Account, Credit
+from fedce.core.weights import normalise
 from fedce.scoring import MIN_CASES, too_few
 from fedce.valuation.intervals import Intervals, Replay, intervals, sentences
 
@@ -53,40 +52,31 @@ def contribution_intervals(
 ) -> Uncertainty:
     """95 % intervals of the shares, or why there are none. `n_cases`: validation cases by site, where they are known.
 
-    Reputations (CFFL, CGSV, AFL) and accumulated weights (FedCI) can't be worked out from rounds drawn at random: a
-    replay of all rounds does not give the shares back, and no interval is better than a wrong one.
+    Reputations (CFFL, CGSV, AFL) can't be worked out from rounds drawn at random: a replay of all rounds does not give
+    the shares back, and no interval is better than a wrong one.
     """
-    if isinstance(algorithm, Reconstruction):
-        algorithm = algorithm.inner
-    if not algorithm.exchanges:
+    if not algorithm.traits.exchanges:
         return Uncertainty(None, none_because="every site trained alone, so there are no shares to be sure of")
     if len(rounds) < MIN_ROUNDS:
         return Uncertainty(None, none_because=_too_few_rounds(len(rounds)))
     sites = sorted({site for entry in rounds for site in entry["sites"]})
     reasons: dict[str, str] = {}
-    if isinstance(algorithm, FedCE):
-        measured = [entry for entry in rounds if any(facts["cos"] is not None for facts in entry["sites"].values())]
-        if algorithm.combine != "cos":
-            reasons = {site: reason for site in sites if (reason := _reason(site, measured, n_cases.get(site, 0)))}
+    n_replicates = 0
+    if algorithm.traits.accumulates and (measured := _measured(algorithm, rounds)) is not None:
+        rounds = measured
+        if len(rounds) < MIN_ROUNDS:
+            return Uncertainty(None, none_because=_too_few_rounds(len(rounds)))
+        if algorithm.uses_errors:
+            reasons = {site: reason for site in sites if (reason := _reason(site, rounds, n_cases.get(site, 0)))}
+            n_replicates = _fewest_replicates(rounds, reasons)
         if sites and len(reasons) == len(sites):
             # Without names: a member's own page shows this too.
             return Uncertainty(
                 None, none_because=f"no site has errors resampled from at least {MIN_CASES} validation cases"
             )
-        n_replicates = min(
-            (
-                len(facts["err_replicates"])
-                for entry in measured
-                for site, facts in entry["sites"].items()
-                if facts["err"] is not None and site not in reasons
-            ),
-            default=0,
-        )
-        rounds, replay = measured, _replay_fedce(algorithm, measured, sites, n_replicates, frozenset(reasons))
+        replay = _replay_credit(algorithm, rounds, sites, n_replicates, frozenset(reasons))
     else:
-        n_replicates, replay = 0, _replay_weights(rounds, sites)
-    if len(rounds) < MIN_ROUNDS:
-        return Uncertainty(None, none_because=_too_few_rounds(len(rounds)))
+        replay = _replay_weights(rounds, sites)
     again = replay(range(len(rounds)), None)
     if any(abs(again[site] - shares.get(site, 0.0)) > 1e-6 for site in sites):
         return Uncertainty(
@@ -131,23 +121,46 @@ def intervals_over_rounds(
     return found
 
 
-def _replay_fedce(
-    algorithm: FedCE, rounds: Rounds, sites: Sequence[str], n_replicates: int, as_measured: frozenset[str] = frozenset()
+def _measured(algorithm: Algorithm, rounds: Rounds) -> Rounds | None:
+    """The rounds in which anybody earned something; None where the ledger does not hold what is earned by."""
+    try:
+        return [entry for entry in rounds if algorithm.gains(Credit(), algorithm.read(entry["sites"]))]
+    except LookupError:
+        return None
+
+
+def _fewest_replicates(rounds: Rounds, without: Collection[str]) -> int:
+    return min(
+        (
+            len(facts["err_replicates"])
+            for entry in rounds
+            for site, facts in entry["sites"].items()
+            if facts["err"] is not None and site not in without
+        ),
+        default=0,
+    )
+
+
+def _replay_credit(
+    algorithm: Algorithm,
+    rounds: Rounds,
+    sites: Sequence[str],
+    n_replicates: int,
+    as_measured: frozenset[str] = frozenset(),
 ) -> Replay:
-    """FedCE's own rule, over any rounds, with the errors as measured or on resampled validation cases.
+    """The method's own rule, over any rounds, with the errors as measured or on resampled validation cases.
 
     The errors of sites in `as_measured` are never resampled.
     """
     # What one round earns does not depend on the others, so it is worked out once for each replicate.
     earned = [
-        [_accounts(algorithm.earn({}, _terms(entry, replicate, as_measured)), sites) for entry in rounds]
+        [_rows(algorithm, _resampled(entry, replicate, as_measured), sites) for entry in rounds]
         for replicate in (*range(n_replicates), None)
     ]
-    sums = np.array(earned).reshape(n_replicates + 1, len(rounds), len(sites), 4)
+    sums = np.array(earned)
+    terms = [algorithm.read(entry["sites"]) for entry in rounds]
     for i, site in enumerate(sites):
-        sums[:, _forfeited(rounds, site), i, 1:] = 0.0
-        for n, past in _shared_later(rounds, site):
-            sums[:, :n, i, 1:] *= past
+        sums[:, :, i, 1:] *= np.array(algorithm.lasting(terms, site))[:, None]
     # Whom the guard knows, it knows by the whole run, however few of a site's rounds are drawn.
     n_rounds = dict(zip(sites, sums[-1, :, :, 0].sum(axis=0).astype(int).tolist(), strict=True))
 
@@ -155,37 +168,32 @@ def _replay_fedce(
         total = sums[-1 if replicate is None else replicate][list(chosen)].sum(axis=0)
         # A site that is in none of the rounds earns as in the whole run.
         total = np.where(total[:, :1] > 0, total, sums[-1].sum(axis=0))
-        accounts = {site: Account(int(row[0]), *row[1:].tolist()) for site, row in zip(sites, total, strict=True)}
-        return algorithm.shares(accounts, n_rounds)
+        accounts = {site: Account(int(row[0]), tuple(row[1:].tolist())) for site, row in zip(sites, total, strict=True)}
+        return algorithm.shares(Credit(accounts), n_rounds)
 
     return replay
 
 
-def _forfeited(rounds: Rounds, site: str) -> list[int]:
-    """The rounds whose earnings a site lost, because it was found to be bad before the guard knew it."""
-    there = [n for n, entry in enumerate(rounds) if entry["sites"].get(site, {}).get("cos") is not None]
-    bad = [k for k, n in enumerate(there[:PROBATION]) if Terms.from_record(rounds[n]["sites"][site]).trust == 0]
-    return there[: bad[-1]] if bad else []
+def _resampled(
+    entry: Mapping[str, Any], replicate: int | None, as_measured: frozenset[str]
+) -> dict[str, Mapping[str, Any]]:
+    """What the ledger holds of a round, with errors on other validation cases."""
+
+    def facts_of(site: str, facts: Mapping[str, Any]) -> Mapping[str, Any]:
+        if facts["err"] is None or replicate is None or site in as_measured:
+            return facts
+        return {**facts, "err": facts["err_replicates"][replicate]}
+
+    return {site: facts_of(site, facts) for site, facts in entry["sites"].items()}
 
 
-def _shared_later(rounds: Rounds, site: str) -> list[tuple[int, float]]:
-    """Rounds in which a site was known as a twin, and the part of what it had earned before that counts since."""
-    terms = [Terms.from_record(entry["sites"][site]) if site in entry["sites"] else Terms() for entry in rounds]
-    return [(n, term.past) for n, term in enumerate(terms) if term.past < 1]
-
-
-def _terms(entry: Mapping[str, Any], replicate: int | None, as_measured: frozenset[str]) -> dict[str, Terms]:
-    def error(site: str, facts: Mapping[str, Any]) -> float | None:
-        value: float | None = facts["err"]
-        again: Sequence[float] = facts["err_replicates"]
-        return value if value is None or replicate is None or site in as_measured else again[replicate]
-
-    return {site: replace(Terms.from_record(facts), err=error(site, facts)) for site, facts in entry["sites"].items()}
-
-
-def _accounts(accounts: Mapping[str, Account], sites: Sequence[str]) -> NDArray[np.float64]:
-    rows = [accounts.get(site, Account()) for site in sites]
-    return np.array([[row.rounds, row.value, row.cos, row.err] for row in rows])
+def _rows(
+    algorithm: Algorithm, facts: Mapping[str, Mapping[str, Any]], sites: Sequence[str]
+) -> list[tuple[float, ...]]:
+    """Of each site, whether it was measured and what it earned."""
+    gains = algorithm.gains(Credit(), algorithm.read(facts))
+    nothing = (0.0,) * (1 + len(next(iter(gains.values()))))
+    return [(1.0, *gains[site]) if site in gains else nothing for site in sites]
 
 
 def _replay_weights(rounds: Rounds, sites: Sequence[str]) -> Replay:

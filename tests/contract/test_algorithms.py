@@ -7,7 +7,7 @@ import pytest
 
 from fedce import algorithms
 from fedce.algorithms import ALGORITHMS, CGSV, FedCE, FedCI, make
-from fedce.algorithms.base import State
+from fedce.core.algorithm import State
 from fedce.federation import load_state, save_state
 from fedce.params import Entry, Layout, Params
 from fedce.site import memory_arrays, memory_from
@@ -123,7 +123,7 @@ def test_everybody_but_one_may_be_absent(algorithm):
 def test_buffers_stay_valid_and_counters_count(algorithm):
     runner = federation(algorithm)
     state = runner.run(4)
-    models = [state.params, *state.models_by_site.values()]
+    models = [state.params, *(algorithm.task(state, site).params for site in state.sites)]
     models += [reply.params for name in NAMES if (reply := runner.evaluate(name)).params]
     for model in models:
         assert np.isfinite(model.vector).all()
@@ -138,15 +138,16 @@ def test_a_run_resumes_to_the_same_bits(algorithm, tmp_path: Path):
     for _ in range(6):
         runner.run(1)
         save_state(tmp_path / "state", runner.state)
-        runner.state = load_state(tmp_path / "state", LAYOUT)
+        runner.state = load_state(tmp_path / "state", algorithm.begin((), start()))
         runner.memories = {
-            site: memory_from(*memory_arrays(memory), LAYOUT) for site, memory in runner.memories.items()
+            site: memory_from(*memory_arrays(memory), LAYOUT, algorithm.keeps)
+            for site, memory in runner.memories.items()
         }
     assert runner.state.params.digest == undisturbed.params.digest
     assert runner.state.shares == undisturbed.shares
-    assert {site: model.digest for site, model in runner.state.models_by_site.items()} == {
-        site: model.digest for site, model in undisturbed.models_by_site.items()
-    }
+    for site in undisturbed.sites:
+        ours, theirs = (algorithm.task(state, site).params.digest for state in (runner.state, undisturbed))
+        assert ours == theirs
 
 
 @every
@@ -183,13 +184,14 @@ def test_every_site_can_evaluate_the_model_that_it_would_use(algorithm):
     for name in NAMES:
         reply = runner.evaluate(name)
         assert 0 <= reply.evaluation.validation_dice <= 1
-        assert (reply.params is not None) == algorithm.personal
+        assert (reply.params is not None) == algorithm.traits.personal
 
 
 @every
 def test_hyper_parameters_round_trip_through_their_name(algorithm):
     name = algorithms.name_of(algorithm)
-    options = {key: getattr(algorithm, key) for key in algorithms.options_of(name)}
+    options = algorithms.settings_of(algorithm)
+    assert options.keys() == algorithms.options_of(name)
     assert make(name, options) == algorithm
 
 
@@ -254,9 +256,9 @@ def test_equal_sites_are_uniform_for_fedci():
 
 def test_generous_rewards_are_the_same_model_for_all():  # beta to infinity
     state = federation(CGSV(variant="rewards", beta=1e6)).run(4)
-    assert len({model.digest for model in state.models_by_site.values()}) == 1
+    assert len({model.digest for model in state.own.models.values()}) == 1
     stingy = federation(CGSV(variant="rewards", beta=0.1)).run(4)
-    assert len({model.digest for model in stingy.models_by_site.values()}) > 1
+    assert len({model.digest for model in stingy.own.models.values()}) > 1
 
 
 def test_fedce_with_equal_terms_is_uniform():

@@ -82,7 +82,7 @@ def test_weights_sum_to_one_over_those_present():
     back = one_round(ours, [update(site, 2, values) for site, values in everybody])
     assert weights_of(back)["c"] > 0
     assert sum(weights_of(back).values()) == pytest.approx(1)
-    assert {site: account.rounds for site, account in ours.accounts.items()} == {"a": 3, "b": 3, "c": 2}
+    assert {site: account.rounds for site, account in ours.credit.items()} == {"a": 3, "b": 3, "c": 2}
 
 
 @pytest.mark.parametrize(
@@ -135,10 +135,10 @@ def test_one_nan_freezes_nvflares_own():
 def test_one_update_alone_leaves_the_model_as_it_is():
     aggregator = FedCEAggregator(trainable_param_names=["w"])
     one_round(aggregator, [update("a", 0, [1.0, 0.2]), update("b", 0, [0.4, 1.0])])
-    before = dict(aggregator.accounts)
+    before = aggregator.credit
     alone = one_round(aggregator, [update("a", 1, [1.0, 0.2])])
     assert not alone.params["w"].any()
-    assert aggregator.accounts == before
+    assert aggregator.credit == before
     # A client can't be left out of a model that is its own alone: NVFlare's client refuses a weight of 1.
     assert max(weights_of(alone).values()) < 1
     with pytest.raises(ReplyError, match="no usable update"):

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from fedce.algorithms import FedCE
-from fedce.algorithms.base import State
+from fedce.algorithms import FedCERunningMeans
 from fedce.messages import Reply
 from support import params
 
@@ -32,9 +31,9 @@ def nvflare_weights(mode, updates, errors):
 
 
 def our_weights(combine, updates, errors):
-    algorithm = FedCE(combine=combine, preset="nvflare", max_share=1.0, guard="off")
+    algorithm = FedCERunningMeans(combine=combine, max_share=1.0)
     n_sites, size = updates.shape[1:]
-    state = State(sites=tuple(f"site{i}" for i in range(n_sites)), params=params([0.0] * size))
+    state = algorithm.begin([f"site{i}" for i in range(n_sites)], params([0.0] * size))
     history = []
     for k, round_updates in enumerate(updates):
         replies = [

@@ -220,7 +220,8 @@ def test_coalitions_share_their_first_round_and_nothing_else(tmp_path: Path, mon
 def test_a_first_round_with_another_task_is_played_again():
     two = config(data={**TINY["data"], "sites": SITES[:2]})
     participants = experiment.Participants(two, load_sites(two.data))
-    (task, _) = participants.initial_state().tasks()
+    state = participants.initial_state()
+    task = participants.algorithm.task(state, state.sites[0])
     participants.first_round = participants.play_first_round()
     first, memory = participants.perform(task, None)
     assert participants.perform(task, None)[0] is first

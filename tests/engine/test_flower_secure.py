@@ -22,7 +22,7 @@ from flwr.server.workflow.constant import MAIN_CONFIGS_RECORD, MAIN_PARAMS_RECOR
 from flwr.server.workflow.constant import Key as WorkflowKey
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedce.algorithms import FedCE
+from fedce.algorithms import FedCEAtSites
 from fedce.engines.flower.secure import SecureContribution, SecureFedCE, workflow
 from fedce.errors import ConfigError
 from support import FakeFederation, FakeSite
@@ -106,7 +106,7 @@ def run(n_rounds: int, absent=(), app=TOY, names=NAMES, start=None):
 
 def plain(n_rounds: int):
     sites = [FakeSite(name, update_of(name), 10, lambda w, s=SCORES[name]: s) for name in NAMES]
-    return FakeFederation(FedCE(estimate="site", guard="off"), sites).run(n_rounds)
+    return FakeFederation(FedCEAtSites(), sites).run(n_rounds)
 
 
 def test_sums_alone_give_the_same_shares_and_model():

@@ -8,20 +8,22 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from fedce.algorithms import FedAvg, FedCE, Uniform
+from fedce.algorithms import FedAvg, FedCEAtSites, Uniform, guarded, make
 from fedce.algorithms.fedce import gamma_cos, rho_of
+from fedce.guard import Guarded
 from fedce.params import gram
 from support import FakeFederation, FakeSite, params
 
-OPTIONS = st.builds(
-    FedCE,
-    combine=st.sampled_from(["product", "sum", "cos", "err"]),
-    estimate=st.sampled_from(["server", "site"]),
-    preset=st.sampled_from(["paper", "nvflare"]),
-    start=st.sampled_from(["uniform", "samples"]),
-    max_share=st.sampled_from([0.4, 0.8, 1.0]),
-    guard=st.sampled_from(["standard", "off"]),
+OPTIONS = st.fixed_dictionaries(
+    {
+        "estimate": st.sampled_from(["server", "site"]),
+        "preset": st.sampled_from(["paper", "nvflare"]),
+        "start": st.sampled_from(["uniform", "samples"]),
+        "max_share": st.sampled_from([0.4, 0.8, 1.0]),
+    }
 )
+PLAIN = st.builds(make, st.sampled_from(["fedce", "fedce-sum", "fedce-cos", "fedce-err"]), OPTIONS)
+EITHER = st.builds(guarded, PLAIN, st.sampled_from(["standard", "off"]))
 VALUES = st.floats(-10, 10, width=32).map(lambda x: 0.0 if abs(x) < 1e-3 else x)
 UPDATES = st.integers(2, 6).flatmap(lambda n: hnp.arrays(np.float32, (n, 4), elements=VALUES))
 SCORES = st.lists(st.floats(0, 1), min_size=6, max_size=6)
@@ -33,7 +35,7 @@ def federation(algorithm, updates, scores, counts, names="abcdef"):
     return FakeFederation(algorithm, sites)
 
 
-@given(OPTIONS, UPDATES, SCORES, COUNTS)
+@given(EITHER, UPDATES, SCORES, COUNTS)
 def test_rho_lies_on_the_simplex_and_under_its_cap(algorithm, updates, scores, counts):
     runner = federation(algorithm, updates, scores, counts)
     for _ in range(4):
@@ -41,11 +43,12 @@ def test_rho_lies_on_the_simplex_and_under_its_cap(algorithm, updates, scores, c
         for weights in (state.rho, state.shares):
             assert sum(weights.values()) == pytest.approx(1)
             assert min(weights.values()) >= 0
-        n_used = len(updates) if algorithm.guard == "off" else sum(weight > 0 for weight in state.rho.values())
-        assert max(state.rho.values()) <= max(algorithm.max_share, 1 / n_used) + 1e-9
+        n_used = sum(weight > 0 for weight in state.rho.values()) if isinstance(algorithm, Guarded) else len(updates)
+        max_share = getattr(algorithm, "inner", algorithm).max_share
+        assert max(state.rho.values()) <= max(max_share, 1 / n_used) + 1e-9
 
 
-@given(OPTIONS, UPDATES, SCORES, COUNTS, st.randoms(use_true_random=False))
+@given(EITHER, UPDATES, SCORES, COUNTS, st.randoms(use_true_random=False))
 def test_names_and_the_order_of_replies_do_not_matter(algorithm, updates, scores, counts, random):
     names = list("abcdef")
     plain = federation(algorithm, updates, scores, counts).run(3)
@@ -74,7 +77,7 @@ def test_cos_ignores_a_sign_flip_of_all_updates(updates):
     assert gamma_cos(flipped, c) == gamma_cos(plain, c)
 
 
-@given(OPTIONS, UPDATES, SCORES)
+@given(EITHER, UPDATES, SCORES)
 def test_identical_sites_get_identical_shares(algorithm, updates, scores):
     twins = np.concatenate([updates[:1], updates[:5]])
     state = federation(algorithm, twins, [scores[0], *scores[:5]], [10] * 6).run(3)
@@ -92,7 +95,7 @@ def test_capping_keeps_the_order(credits, max_share):
 
 @given(UPDATES, COUNTS)
 def test_with_weights_fixed_to_sample_shares_fedce_is_fedavg(updates, counts):
-    fixed = FedCE(start="samples", estimate="site", max_share=1.0, guard="off")
+    fixed = FedCEAtSites(start="samples", max_share=1.0)
     runner = federation(fixed, updates, [0.5] * 6, counts)
     average = federation(FedAvg(), updates, [0.5] * 6, counts)
     np.testing.assert_array_equal(runner.run(1).params.vector, average.run(1).params.vector)
@@ -108,7 +111,7 @@ def test_uniform_is_fedavg_with_equal_counts(updates, counts):
 
 @given(UPDATES, SCORES, st.data())
 def test_absence_never_breaks_the_simplex(updates, scores, data):
-    algorithm = data.draw(OPTIONS)
+    algorithm = data.draw(EITHER)
     runner = federation(algorithm, updates, scores, [10] * 6)
     names = list(runner.sites)
     for _ in range(5):

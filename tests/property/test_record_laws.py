@@ -11,11 +11,11 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from fedce import ranges
-from fedce.algorithms import AFL, FedAvg, FedCE, QFedAvg
-from fedce.algorithms.base import State
+from fedce.algorithms import AFL, FedAvg, FedCE, FedCEAtSites, QFedAvg
 from fedce.errors import ReplyError, RunError
 from fedce.experiment import _ledger_entry
 from fedce.federation import evaluate, problem_of, rounds
+from fedce.guard import Guarded
 from fedce.messages import Evaluation, Reply, Task
 from fedce.params import cosine
 from fedce.ranges import LOSS, NOVELTY, SCORE
@@ -69,7 +69,7 @@ def recorded(folder: Path, entry: dict) -> dict:
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.sampled_from([FedCE(), FedCE(estimate="site"), FedAvg(), QFedAvg(q=20), AFL(step=1000)]), said)
+@given(st.sampled_from([Guarded(FedCE()), Guarded(FedCEAtSites()), FedAvg(), QFedAvg(q=20), AFL(step=1000)]), said)
 def test_a_round_that_the_border_passes_is_recorded_and_read_back(tmp_path, algorithm, claims):
     liars = Liars(algorithm, lambda reply: replace(reply, **claims) if reply.site == "b" else reply)
     for done in rounds(algorithm, liars.federation.state, liars, 3, detect=True):
@@ -85,8 +85,8 @@ def test_an_evaluation_that_the_border_passes_is_recorded_and_read_back(tmp_path
     liars = Liars(
         FedAvg(), lambda reply: replace(reply, evaluation=evaluation, n_train=n_train) if reply.site == "b" else reply
     )
-    state = State(sites=SITES, params=params([0.0, 0.0]))
-    replies, rejected = evaluate(state, liars, SITES)
+    state = FedAvg().begin(SITES, params([0.0, 0.0]))
+    replies, rejected = evaluate(FedAvg(), state, liars, SITES)
     assert replies.keys() | rejected.keys() == set(SITES)
     told = {site: vars(reply.evaluation) for site, reply in replies.items()}
     entry = {"kind": "end", "time": 0.0, "model": "", "shares": {}, "evaluations": told, "rejected": rejected}

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fedce import algorithms
-from fedce.algorithms import FedCE
+from fedce.algorithms import FedCE, FedCEAtSites
 from fedce.config import (
     FETCHING,
     SAFE_LOSSES,
@@ -86,7 +86,7 @@ def test_every_name_makes_an_algorithm_that_knows_its_name(name):
 def test_the_four_forms_of_fedce():
     made = {name: algorithms.make(name, {}) for name in ("fedce", "fedce-sum", "fedce-cos", "fedce-err")}
     assert [algorithm.combine for algorithm in made.values()] == ["product", "sum", "cos", "err"]
-    assert algorithms.make("fedce", {"estimate": "site"}) == FedCE(estimate="site")
+    assert algorithms.make("fedce", {"estimate": "site"}) == FedCEAtSites()
 
 
 def test_a_resolved_file_reads_back_as_itself(tmp_path: Path):
@@ -123,7 +123,7 @@ def test_the_guard_of_an_earlier_run_folder_is_still_read(tmp_path: Path):
     (tmp_path / "config.toml").write_text('rounds = 3\n[algorithm]\nname = "fedce"\nguard = "off"\nmax_share = 0.7\n')
     recorded = RunFolder(tmp_path).config
     assert (recorded.guard, recorded.algorithm.options) == ("off", {"max_share": 0.7})
-    assert algorithms.built_in(recorded) == FedCE(guard="off", max_share=0.7)
+    assert algorithms.built_in(recorded) == FedCE(max_share=0.7)
 
 
 @pytest.mark.parametrize("name", algorithms.ALGORITHMS)

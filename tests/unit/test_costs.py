@@ -14,13 +14,13 @@ from benchmarks.server import Replies
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedce.algorithms import FedCE
-from fedce.algorithms.base import State
 from fedce.config import ModelConfig, TrainConfig, parse
 from fedce.data import load_sites
 from fedce.engines.local import LocalEngine
 from fedce.engines.shared import Shelf
 from fedce.experiment import Participants
 from fedce.federation import rounds
+from fedce.guard import Guarded
 from fedce.learn import Learner
 from fedce.models import build
 from fedce.params import BLOCK, Entry, Layout, Params
@@ -84,9 +84,10 @@ def test_scoring_takes_one_forward_pass_and_no_copy_of_the_images():
 def calls_of_a_round(n_sites: int, folder: Path) -> int:
     """Functions that the server's part of a round calls."""
     layout = Layout((Entry("w", (1000,), "trainable"),))
-    state = State(sites=tuple(f"{i:04d}" for i in range(n_sites)), params=Params(layout, np.zeros(1000, np.float32)))
+    algorithm = Guarded(FedCE())
+    state = algorithm.begin([f"{i:04d}" for i in range(n_sites)], Params(layout, np.zeros(1000, np.float32)))
     with Shelf(folder) as shelf:
-        *_, done = rounds(FedCE(), state, Replies(shelf), 3)
+        *_, done = rounds(algorithm, state, Replies(shelf), 3)
         counted = 0
 
         def count(frame, event, argument):
@@ -95,7 +96,7 @@ def calls_of_a_round(n_sites: int, folder: Path) -> int:
 
         sys.setprofile(count)
         try:
-            next(rounds(FedCE(), done.state, Replies(shelf), 4))
+            next(rounds(algorithm, done.state, Replies(shelf), 4))
         finally:
             sys.setprofile(None)
     return counted
@@ -109,15 +110,14 @@ def test_the_servers_work_grows_with_the_sites_and_not_with_their_square(tmp_pat
 def peak_of_a_round(n_sites: int, folder: Path) -> int:
     """Bytes, with all models in a file."""
     layout = Layout((Entry("w", (40 * BLOCK,), "trainable"),))
-    state = State(
-        sites=tuple(f"{i:04d}" for i in range(n_sites)), params=Params(layout, np.zeros(layout.size, np.float32))
-    )
+    algorithm = Guarded(FedCE())
+    state = algorithm.begin([f"{i:04d}" for i in range(n_sites)], Params(layout, np.zeros(layout.size, np.float32)))
     with Shelf(folder, most=0) as shelf:
         engine = Replies(shelf)
-        next(rounds(FedCE(), state, engine, 1))
+        next(rounds(algorithm, state, engine, 1))
         tracemalloc.start()
         try:
-            next(rounds(FedCE(), state, engine, 1))
+            next(rounds(algorithm, state, engine, 1))
             return tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
@@ -143,7 +143,7 @@ def test_a_forked_worker_imports_nothing_any_more(tmp_path: Path):
     participants = Watched(config, load_sites(config.data))
     state = participants.initial_state()
     with LocalEngine(participants, tmp_path / "memory", workers=2) as engine:
-        next(rounds(FedCE(), state, engine, 1))
+        next(rounds(participants.algorithm, state, engine, 1))
     assert {int((tmp_path / site).read_text()) for site in state.sites} <= set(range(6))
 
 

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from fedce.algorithms import FedCE
-from fedce.algorithms.base import Memory
+from fedce.algorithms.fedce_at_sites import Received
+from fedce.core.site import Memory
 from fedce.engines.local import LocalEngine
 from fedce.engines.shared import Block, Shelf
 from fedce.errors import DataError, EngineError, RunError
@@ -27,6 +28,10 @@ class FakeParticipants:
     @property
     def layout(self):
         return layout(2)
+
+    @property
+    def keeps(self):
+        return self.algorithm.keeps
 
     @property
     def work_by_site(self):
@@ -127,16 +132,16 @@ def test_memories_are_kept_between_asks_and_found_again_on_disk(tmp_path: Path, 
 
 
 def test_a_site_keeps_its_last_two_memories(tmp_path: Path):
-    files = MemoryFiles(tmp_path, layout(2))
+    files = MemoryFiles(tmp_path, layout(2), keeps=Received)
     for round_no in range(4):
         moments = {"exp_avg": np.ones(2, np.float32) * round_no, "step": np.array(3.0, np.float32)}
-        files.save(Memory(round_no, params([round_no, 0]), params([0, round_no]), moments))
+        files.save(Memory(round_no, params([round_no, 0]), moments, Received(params([0, round_no]))))
     assert [path.name for path in sorted(tmp_path.iterdir())] == [
         "round-000002.safetensors",
         "round-000003.safetensors",
     ]
     found = files.load(before=3)
-    assert (found.round_no, found.params.vector.tolist(), found.received.vector.tolist()) == (2, [2, 0], [0, 2])
+    assert (found.round_no, found.params.vector.tolist(), found.own.params.vector.tolist()) == (2, [2, 0], [0, 2])
     assert found.moments["step"].shape == ()
     assert found.moments["exp_avg"].tolist() == [2, 2]
     assert files.load(before=2) is None

@@ -6,8 +6,9 @@ from math import sqrt
 import numpy as np
 import pytest
 
-from fedce.algorithms import FedCE
-from fedce.algorithms.fedce import combined, gamma_cos, gamma_cos_at_site, normalised, rho_of
+from fedce.algorithms import FedCE, FedCEAtSites
+from fedce.algorithms.fedce import combined, gamma_cos, normalised, rho_of
+from fedce.algorithms.fedce_at_sites import gamma_cos_at_site
 from fedce.params import gram, weighted_sum
 from support import FakeFederation, FakeSite, params, rounded
 
@@ -79,7 +80,7 @@ def three_sites(scores=(0.9, 0.8, 0.5)):
 
 
 def test_two_rounds_of_the_product_by_hand():
-    federation = FakeFederation(FedCE(guard="off"), three_sites())
+    federation = FakeFederation(FedCE(), three_sites())
     cos = cos_of([[1, 0], [1, 0.5], [0, 1]], [1 / 3] * 3)
     first = {name: value / sum(cos) / 3 for name, value in zip("abc", cos, strict=True)}
     assert federation.run(1).rho == pytest.approx({name: 3 * value for name, value in first.items()})
@@ -96,7 +97,7 @@ def test_the_error_is_of_the_mean_of_the_others():  # D3, Eq. 3
     seen = []
     sites = three_sites()
     sites[0].score_of = lambda w: seen.append(w.vector.copy()) or 0.5
-    federation = FakeFederation(FedCE(guard="off"), sites)
+    federation = FakeFederation(FedCE(), sites)
     rho = federation.run(1).rho
     seen.clear()
     federation.run(1)
@@ -105,7 +106,7 @@ def test_the_error_is_of_the_mean_of_the_others():  # D3, Eq. 3
 
 
 def test_no_error_in_the_first_round():
-    federation = FakeFederation(FedCE(guard="off"), three_sites())
+    federation = FakeFederation(FedCE(), three_sites())
     federation.run(1)
     assert [reply.error_without for reply in federation.replies] == [None, None, None]
     federation.run(1)
@@ -113,7 +114,7 @@ def test_no_error_in_the_first_round():
 
 
 def test_estimate_site_knows_its_weights_before_the_round():  # D1
-    federation = FakeFederation(FedCE(guard="off", estimate="site"), three_sites())
+    federation = FakeFederation(FedCEAtSites(), three_sites())
     equal = dict.fromkeys("abc", 1 / 3)
     assert federation.run(1).rho == equal
     assert federation.run(1).rho == equal
@@ -123,7 +124,7 @@ def test_estimate_site_knows_its_weights_before_the_round():  # D1
 
 
 def test_estimate_site_reports_last_rounds_novelty():
-    federation = FakeFederation(FedCE(guard="off", estimate="site"), three_sites())
+    federation = FakeFederation(FedCEAtSites(), three_sites())
     federation.run(1)
     assert [reply.novelty for reply in federation.replies] == [None] * 3
     federation.run(1)
@@ -135,12 +136,12 @@ def test_start_by_samples():  # D2
     sites = three_sites()
     for site, n in zip(sites, (10, 20, 70), strict=True):
         site.n_train = n
-    federation = FakeFederation(FedCE(guard="off", estimate="site", start="samples"), sites)
+    federation = FakeFederation(FedCEAtSites(start="samples"), sites)
     assert rounded(federation.run(1).rho) == {"a": 0.1, "b": 0.2, "c": 0.7}
 
 
 def test_an_absent_site_keeps_its_credit_and_weights_sum_to_one():  # D10
-    federation = FakeFederation(FedCE(guard="off"), three_sites())
+    federation = FakeFederation(FedCE(), three_sites())
     federation.run(2)
     share = federation.state.shares["c"]
     federation.absent = {"c"}
@@ -148,7 +149,7 @@ def test_an_absent_site_keeps_its_credit_and_weights_sum_to_one():  # D10
     assert "c" not in federation.state.rho
     assert sum(federation.state.rho.values()) == pytest.approx(1)
     assert sum(federation.state.shares.values()) == pytest.approx(1)
-    assert federation.state.accounts["c"].rounds == 2
+    assert federation.state.credit["c"].rounds == 2
     assert federation.state.shares["c"] == pytest.approx(share, abs=0.15)
     federation.absent = set()
     federation.run(1)
@@ -159,7 +160,7 @@ def test_an_absent_site_keeps_its_credit_and_weights_sum_to_one():  # D10
 def test_who_took_no_part_is_measured_on_the_model_as_it_is():  # D10
     seen = []
     sites = [*three_sites(), FakeSite("d", [1, 1], 10, lambda w: seen.append(w) or 0.6)]
-    federation = FakeFederation(FedCE(guard="off"), sites)
+    federation = FakeFederation(FedCE(), sites)
     federation.absent = {"d"}
     federation.run(1)
     federation.absent = set()
@@ -168,14 +169,14 @@ def test_who_took_no_part_is_measured_on_the_model_as_it_is():  # D10
     newcomer = next(reply for reply in federation.replies if reply.site == "d")
     assert newcomer.error_without == pytest.approx(0.4)
     assert all(scored is model for scored in seen)
-    assert federation.state.accounts["d"].rounds == 1
+    assert federation.state.credit["d"].rounds == 1
 
 
 def test_absence_of_one_does_not_pay_the_others():  # D10
     # Twins who are measured alike keep equal shares, although one misses rounds in which fewer sites share.
     twin = lambda w: 0.7  # noqa: E731
     sites = [FakeSite("a", [1, 0], 10, twin), FakeSite("b", [1, 0], 10, twin), FakeSite("c", [0, 1], 10, twin)]
-    federation = FakeFederation(FedCE(guard="off", combine="err"), sites)
+    federation = FakeFederation(FedCE(combine="err"), sites)
     federation.run(3)
     federation.absent = {"b"}
     federation.run(3)
@@ -183,7 +184,7 @@ def test_absence_of_one_does_not_pay_the_others():  # D10
 
 
 def test_a_newcomer_starts_as_an_average_member():
-    federation = FakeFederation(FedCE(guard="off", estimate="site"), three_sites())
+    federation = FakeFederation(FedCEAtSites(), three_sites())
     federation.absent = {"c"}
     federation.run(3)
     federation.absent = set()

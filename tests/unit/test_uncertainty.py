@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 from fedce import experiment, load_sites
-from fedce.algorithms import AFL, FedAvg, FedCE, Standalone, Uniform
-from fedce.algorithms.base import Terms
+from fedce.algorithms import AFL, FedAvg, FedCE, FedCEAtSites, FedCERunningMeans, Standalone, Uniform
+from fedce.algorithms.fedce import BothTerms
+from fedce.core.credit import Credit
 from fedce.uncertainty import (
     MIN_ROUNDS,
     MOST_POINTS,
-    _replay_fedce,
+    _replay_credit,
     contribution_intervals,
     intervals_over_rounds,
 )
@@ -27,6 +28,7 @@ def ledger(n_rounds, noise=0.0, err=(0.2, 0.3, 0.5), seed=0):
         errors = np.clip(np.array(err) + noise * rng.normal(size=3), 0.01, 0.99)
         sites = {
             site: {
+                "n_train": 10,
                 "cos": 0.5,
                 "err": float(errors[i]) if k else None,
                 "err_replicates": [float(errors[i])] * 4 if k else [],
@@ -39,7 +41,7 @@ def ledger(n_rounds, noise=0.0, err=(0.2, 0.3, 0.5), seed=0):
 
 
 def shares_of(algorithm, rounds):
-    return _replay_fedce(algorithm, rounds, SITES, 0)(range(len(rounds)), None)
+    return _replay_credit(algorithm, rounds, SITES, 0)(range(len(rounds)), None)
 
 
 def uncertainty(algorithm, rounds, shares=None, n_cases=None):
@@ -52,16 +54,14 @@ def intervals_of(algorithm, rounds, shares=None):
     return uncertainty(algorithm, rounds, shares).intervals
 
 
-@pytest.mark.parametrize("algorithm", [FedCE(), FedCE(combine="sum"), FedCE(preset="nvflare")])
+@pytest.mark.parametrize("algorithm", [FedCE(), FedCE(combine="sum"), FedCERunningMeans()])
 def test_a_replay_of_all_rounds_gives_the_shares(algorithm):
-    from fedce.algorithms.base import Terms
-
     rounds = ledger(30, noise=0.05)
-    accounts = {}
+    credit = Credit()
     for entry in rounds:
-        terms = {site: Terms(facts["cos"], facts["err"]) for site, facts in entry["sites"].items()}
-        accounts = algorithm.earn(accounts, terms)
-    expected = algorithm.weights(accounts, dict.fromkeys(SITES, 0))
+        terms = {site: BothTerms(10, facts["cos"], facts["err"]) for site, facts in entry["sites"].items()}
+        credit = algorithm.earn(credit, terms)
+    expected = algorithm.weigh(credit, dict.fromkeys(SITES))
     assert shares_of(algorithm, rounds) == pytest.approx(expected)
 
 
@@ -110,8 +110,8 @@ def test_a_site_that_was_never_measured_has_none():
     rounds = ledger(20)
     for entry in rounds:
         for facts in entry["sites"].values():
-            facts |= {"cos": None, "err": None, "err_replicates": []}
-    assert intervals_of(FedCE(estimate="site"), rounds, {}) is None
+            facts |= {"n_train": 10, "cos": None, "err": None, "err_replicates": []}
+    assert intervals_of(FedCEAtSites(), rounds, {}) is None
 
 
 def test_an_absent_site_keeps_an_interval():
@@ -165,6 +165,7 @@ def test_sites_that_are_drawn_seldom_keep_their_share_in_every_draw_of_rounds():
             "round": n,
             "sites": {
                 site: {
+                    "n_train": 10,
                     "cos": 0.5 + 0.01 * rng.random(),
                     "err": 0.3,
                     "err_replicates": [0.3],
@@ -176,10 +177,10 @@ def test_sites_that_are_drawn_seldom_keep_their_share_in_every_draw_of_rounds():
         }
         for n in range(16)
     ]
-    algorithm, accounts = FedCE(), {}
+    algorithm, credit = FedCE(), Credit()
     for entry in rounds:
-        accounts = algorithm.earn(accounts, {site: Terms.from_record(facts) for site, facts in entry["sites"].items()})
-    found = intervals_of(algorithm, rounds, algorithm.shares(accounts))
+        credit = algorithm.earn(credit, algorithm.read(entry["sites"]))
+    found = intervals_of(algorithm, rounds, algorithm.shares(credit))
     assert all(0.045 < found.low[site] < found.high[site] < 0.055 for site in names)
 
 

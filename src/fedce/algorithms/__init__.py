@@ -2,29 +2,33 @@
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from typing import Any, cast
+from typing import Any
 
 from pydantic import ValidationError
 
 from fedce.algorithms.afl import AFL
-from fedce.algorithms.base import Algorithm
 from fedce.algorithms.cffl import CFFL
 from fedce.algorithms.cgsv import CGSV
 from fedce.algorithms.ditto import Ditto
 from fedce.algorithms.fedavg import FedAvg
 from fedce.algorithms.fedbn import FedBN
 from fedce.algorithms.fedce import FedCE
+from fedce.algorithms.fedce_at_sites import FedCEAtSites
+from fedce.algorithms.fedce_running_means import FedCEAtSitesRunningMeans, FedCERunningMeans
 from fedce.algorithms.fedci import FedCI
 from fedce.algorithms.fedopt import FedOpt
 from fedce.algorithms.fedprox import FedProx
 from fedce.algorithms.krum import Krum
 from fedce.algorithms.qfedavg import QFedAvg
 from fedce.algorithms.reconstruction import Reconstruction
+from fedce.algorithms.shared import ByMeanWeight
 from fedce.algorithms.standalone import Standalone
 from fedce.algorithms.trimmed_mean import TrimmedMean
 from fedce.algorithms.uniform import Uniform
 from fedce.config import Config, Guard, load_object
+from fedce.core.algorithm import Algorithm
 from fedce.errors import ConfigError, first_problem, nearest
+from fedce.guard import Guarded
 
 ALGORITHMS: Mapping[str, tuple[type[Algorithm], Mapping[str, Any]]] = {
     "fedce": (FedCE, {"combine": "product"}),
@@ -49,7 +53,27 @@ ALGORITHMS: Mapping[str, tuple[type[Algorithm], Mapping[str, Any]]] = {
 }
 
 
-def make(name: str, options: Mapping[str, Any], guard: Guard = "standard") -> Algorithm:
+READINGS: Mapping[tuple[str, str], type[FedCE]] = {
+    ("server", "paper"): FedCE,
+    ("site", "paper"): FedCEAtSites,
+    ("server", "nvflare"): FedCERunningMeans,
+    ("site", "nvflare"): FedCEAtSitesRunningMeans,
+}
+"""FedCE by its options estimate (who measures Eq. 2: D1) and preset (when terms are combined: D14)."""
+READING_OPTIONS: Mapping[str, tuple[tuple[str, str], str]] = {
+    "estimate": (
+        ("server", "site"),
+        "Who measures Eq. 2: the server, on this round's updates, or each site, on the last round's (D1).",
+    ),
+    "preset": (
+        ("paper", "nvflare"),
+        "Combine in each round and accumulate, or average the raw terms over the rounds and combine (D14).",
+    ),
+}
+"""What each may be, the default first, and what it means."""
+
+
+def make(name: str, options: Mapping[str, Any]) -> Algorithm:
     """The algorithm of that name, or of your own at package.module:Class, with its options checked."""
     kind, fixed = _find(name)
     known = options_of(name)
@@ -58,30 +82,64 @@ def make(name: str, options: Mapping[str, Any], guard: Guard = "standard") -> Al
     for key in options.keys() - known:
         have = ", ".join(sorted(known)) or "none"
         raise ConfigError(f"algorithm {name!r} has no option {key!r}{nearest(key, known)}; it has: {have}")
+    if kind is FedCE:
+        kind = READINGS[_reading(options)]
+        options = {key: value for key, value in options.items() if key not in READING_OPTIONS}
     try:
-        return kind(**fixed, **options, **({"guard": guard} if kind is FedCE else {}))
+        return kind(**fixed, **options)
     except ValidationError as error:
         raise ConfigError(f"algorithm.{first_problem(error)}") from None
 
 
-def built_in(config: Config) -> Algorithm | None:
-    """The algorithm of somebody else's run, to check it by: code that the run names is not run."""
-    table = config.algorithm
-    return make(table.name, table.options, config.guard) if table.name in ALGORITHMS else None
+def _reading(options: Mapping[str, Any]) -> tuple[str, str]:
+    chosen = {key: options.get(key, known[0]) for key, (known, _) in READING_OPTIONS.items()}
+    for key, value in chosen.items():
+        if value not in (known := READING_OPTIONS[key][0]):
+            expected = " or ".join(map(repr, known))
+            raise ConfigError(f"algorithm.{key}: input should be {expected}, got {value!r}")
+    return chosen["estimate"], chosen["preset"]
+
+
+def guarded(algorithm: Algorithm, guard: Guard) -> Algorithm:
+    """With the guard around it, if it is on and there are models to be guarded against."""
+    return Guarded(algorithm) if guard == "standard" and algorithm.traits.exchanges else algorithm
 
 
 def made_for(config: Config) -> Algorithm:
     """The algorithm of an experiment."""
-    algorithm = make(config.algorithm.name, config.algorithm.options, config.guard)
+    algorithm = guarded(make(config.algorithm.name, config.algorithm.options), config.guard)
     return Reconstruction(algorithm) if config.reconstruction else algorithm
+
+
+def built_in(config: Config, format_no: int | None = None) -> Algorithm | None:
+    """The algorithm of somebody else's run, to check it by: code that the run names is not run.
+
+    `format_no` is that of the run's ledger, if it is an earlier one: what could be guarded and measured then.
+    """
+    name = config.algorithm.name
+    if name not in ALGORITHMS:
+        return None
+    algorithm = make(name, config.algorithm.options)
+    if format_no is not None and format_no < 4:
+        if name in WEIGHED_BEFORE:
+            return WEIGHED_BEFORE[name]
+        return guarded(algorithm, config.guard) if isinstance(algorithm, FedCE) else algorithm
+    return guarded(algorithm, config.guard)
+
+
+WEIGHED_BEFORE: Mapping[str, Algorithm] = {"qfedavg": ByMeanWeight()}
+"""Methods of whom ledgers before format 4 hold the weights alone."""
 
 
 def _find(name: str) -> tuple[type[Algorithm], Mapping[str, Any]]:
     if ":" in name:
         kind = load_object(name, "algorithm.name")
-        if not is_dataclass(kind) or not hasattr(kind, "round"):
-            raise ConfigError(f"algorithm.name: {name} is not an algorithm: a frozen dataclass with local and round")
-        return cast(type[Algorithm], kind), {}
+        if not (isinstance(kind, type) and issubclass(kind, Algorithm) and is_dataclass(kind)):
+            raise ConfigError(
+                f"algorithm.name: {name} is not an algorithm: a class with @hyperparameters derived from "
+                "fedce.core.algorithm.Algorithm (docs/own-algorithm.md)"
+            )
+        return kind, {}
     if name not in ALGORITHMS:
         raise ConfigError(f"unknown algorithm {name!r}{nearest(name, ALGORITHMS)}; known: {', '.join(ALGORITHMS)}")
     return ALGORITHMS[name]
@@ -90,15 +148,27 @@ def _find(name: str) -> tuple[type[Algorithm], Mapping[str, Any]]:
 def options_of(name: str) -> set[str]:
     """The options that a user may set; what the name already says is not among them."""
     kind, fixed = _find(name)
-    return {field.name for field in fields(kind)} - fixed.keys() - ({"guard"} if kind is FedCE else set())  # type: ignore[arg-type]
+    readings = READING_OPTIONS.keys() if kind is FedCE else ()
+    return {field.name for field in fields(kind)} - fixed.keys() | set(readings)  # type: ignore[arg-type]
 
 
 def name_of(algorithm: Algorithm) -> str:
     """The name under which `make` gives this algorithm back, apart from its options."""
     for name, (kind, fixed) in ALGORITHMS.items():
-        if type(algorithm) is kind and all(getattr(algorithm, key) == value for key, value in fixed.items()):
+        same = type(algorithm) is kind or (kind is FedCE and type(algorithm) in READINGS.values())
+        if same and all(getattr(algorithm, key) == value for key, value in fixed.items()):
             return name
     return f"{type(algorithm).__module__}:{type(algorithm).__qualname__}"
+
+
+def settings_of(algorithm: Algorithm) -> dict[str, Any]:
+    """The options by which `make` gives this algorithm back."""
+    settable = options_of(name_of(algorithm))
+    found = {one.name: getattr(algorithm, one.name) for one in fields(algorithm) if one.name in settable}  # type: ignore[arg-type]
+    for (estimate, preset), kind in READINGS.items():
+        if type(algorithm) is kind:
+            found |= {"estimate": estimate, "preset": preset}
+    return found
 
 
 __all__ = [
@@ -111,6 +181,8 @@ __all__ = [
     "FedAvg",
     "FedBN",
     "FedCE",
+    "FedCEAtSites",
+    "FedCERunningMeans",
     "FedCI",
     "FedOpt",
     "FedProx",
@@ -119,7 +191,9 @@ __all__ = [
     "Standalone",
     "TrimmedMean",
     "Uniform",
+    "guarded",
     "make",
     "name_of",
     "options_of",
+    "settings_of",
 ]

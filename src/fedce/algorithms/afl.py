@@ -1,21 +1,14 @@
 """AFL (Mohri et al., 2019): the weights climb towards the sites with the highest loss (minimax)."""
 
-from typing import Annotated, ClassVar
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedce.algorithms.base import (
-    Ask,
-    State,
-    aggregate,
-    evaluate_global,
-    hyperparameters,
-    remember,
-    reputations,
-    train_and_tell_loss,
-)
+from fedce.algorithms.shared import ByReputation, TellsLoss
+from fedce.core.algorithm import hyperparameters
 
 
 def onto_simplex(values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -28,20 +21,12 @@ def onto_simplex(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 @hyperparameters
-class AFL:
+class AFL(TellsLoss, ByReputation):
     """Weights by projected gradient ascent on the sites' losses."""
 
     step: Annotated[float, Field(ge=0, le=1000)] = 0.1
     """Step of the ascent; 0 is Uniform."""
 
-    personal: ClassVar[bool] = False
-    exchanges: ClassVar[bool] = True
-    local = staticmethod(train_and_tell_loss)
-    evaluate = staticmethod(evaluate_global)
-
-    def round(self, state: State, ask: Ask) -> State:
-        replies = ask(state.tasks())
-        before = reputations(state, [reply.site for reply in replies])
-        climbed = np.array([before[reply.site] + self.step * (reply.loss_before or 0.0) for reply in replies])
-        rho = {reply.site: float(weight) for reply, weight in zip(replies, onto_simplex(climbed), strict=True)}
-        return aggregate(state, replies, rho, *remember(state, rho))
+    def reputations(self, before: Mapping[str, float], terms: Mapping[str, Any]) -> dict[str, float]:
+        climbed = np.array([before[site] + self.step * term.loss_before for site, term in terms.items()])
+        return dict(zip(terms, onto_simplex(climbed).tolist(), strict=True))

@@ -1,29 +1,31 @@
 """CFFL (Lyu et al., 2020): weights by reputation, which follows the validation score of a site's own model."""
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from math import sinh
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from fedce.algorithms.base import (
-    Ask,
-    State,
-    aggregate,
-    evaluate_global,
-    hyperparameters,
-    normalise,
-    remember,
-    reputations,
-    train,
-)
+from fedce.algorithms.shared import ByReputation
+from fedce.core.algorithm import Answers, Ask, State, Terms, Traits, hyperparameters
+from fedce.core.credit import Credit
+from fedce.core.weights import normalise
+from fedce.messages import Task
 
 MEMORY = 0.8
 SMALLEST_SCORE = 1e-6
 
 
+@dataclass(frozen=True)
+class OwnScore(Terms):
+    """The validation score of a site's own model."""
+
+    score_local: float
+
+
 @hyperparameters
-class CFFL:
+class CFFL(ByReputation):
     """Sites whose own models score well gain reputation; those who fall too low are no longer asked."""
 
     alpha: Annotated[float, Field(gt=0, le=50)] = 5.0
@@ -33,27 +35,32 @@ class CFFL:
     variant: Literal["stable", "published"] = "stable"
     """sinh of the round's score, or of the running reputation, which collapses to one site."""
 
-    personal: ClassVar[bool] = False
-    exchanges: ClassVar[bool] = True
-    local = staticmethod(train)
-    evaluate = staticmethod(evaluate_global)
+    terms = OwnScore
 
-    def round(self, state: State, ask: Ask) -> State:
-        replies = ask([replace(task, score_local=True) for task in state.tasks()])
-        x = normalise({reply.site: max(reply.score_local or 0.0, SMALLEST_SCORE) for reply in replies})
-        reputation = self.reputation(reputations(state, x), x)
+    @property
+    def traits(self) -> Traits:
+        return Traits(accumulates=False, expels=True)
+
+    def task(self, state: State, site: str) -> Task:
+        return replace(super().task(state, site), score_local=True)
+
+    def measure(self, state: State, answers: Answers, ask: Ask) -> dict[str, Any]:
+        return {reply.site: OwnScore(reply.n_train, reply.score_local or 0.0) for reply in answers}
+
+    def reputations(self, before: Mapping[str, float], terms: Mapping[str, Any]) -> dict[str, float]:
+        x = normalise({site: max(term.score_local, SMALLEST_SCORE) for site, term in terms.items()})
+        reputation = self.reputation(before, x)
         low = {site for site, value in reputation.items() if value < self.coef / len(reputation)}
-        stay = tuple(site for site in state.sites if site not in low)
-        if low and len(stay) >= 2:
-            reputation = normalise({site: 0.0 if site in low else value for site, value in reputation.items()})
-            state = replace(state, sites=stay)
-            notes = tuple(f"CFFL dropped {site}: its reputation fell below {self.coef:.3g} / N" for site in sorted(low))
-        else:
-            notes = ()
-        return replace(aggregate(state, replies, reputation, *remember(state, reputation)), notes=notes)
+        if not low or len(reputation) - len(low) < 2:
+            return reputation
+        return normalise({site: 0.0 if site in low else value for site, value in reputation.items()})
 
-    def reputation(self, old: dict[str, float], x: dict[str, float]) -> dict[str, float]:
+    def reputation(self, old: Mapping[str, float], x: Mapping[str, float]) -> dict[str, float]:
         if self.variant == "stable":
             grown = normalise({site: sinh(self.alpha * x[site]) for site in x})
             return normalise({site: MEMORY * old[site] + (1 - MEMORY) * grown[site] for site in x})
         return normalise({site: sinh(self.alpha * (MEMORY * old[site] + (1 - MEMORY) * x[site])) for site in x})
+
+    def dropped(self, credit: Credit, terms: Mapping[str, Any]) -> dict[str, str]:
+        low = sorted(site for site in terms if credit[site].value == 0)
+        return {site: f"CFFL dropped {site}: its reputation fell below {self.coef:.3g} / N" for site in low}

@@ -1,28 +1,18 @@
 """CGSV (Xu et al., 2021): a site's reputation is how well its update agrees with everybody's together."""
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from math import tanh
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedce.algorithms.base import (
-    Ask,
-    Memory,
-    Site,
-    State,
-    aggregate,
-    evaluate_global,
-    evaluate_own,
-    hyperparameters,
-    models_of,
-    normalise,
-    remember,
-    reputations,
-    train,
-)
+from fedce.algorithms.shared import ByReputation, reputations_of
+from fedce.core.algorithm import Aggregated, Answers, Ask, State, Terms, Traits, hyperparameters
+from fedce.core.site import Memory, Site, evaluate_own
+from fedce.core.weights import normalise
 from fedce.messages import Reply, Task
 from fedce.params import Layout, Params, Vector, inner_products
 
@@ -52,61 +42,90 @@ def largest(update: Vector, fraction: float, layout: Layout) -> Vector:
     return sparse
 
 
+@dataclass(frozen=True)
+class Agreement(Terms):
+    """The cosine of a site's update with everybody's, weighted by their reputations."""
+
+    agreement: float
+
+
+@dataclass(frozen=True)
+class Rewards:
+    """What each site was last given, where downloads differ."""
+
+    models: Mapping[str, Params] = field(default_factory=dict)
+
+
 @hyperparameters
-class CGSV:
+class CGSV(ByReputation):
     """Weights by reputation; with variant rewards each site also downloads only as much as it deserves."""
 
     variant: Literal["weights", "rewards"] = "weights"
     beta: Annotated[float, Field(gt=0)] = 1.0
     """How generous rewards are: the larger, the more alike are the downloads."""
 
-    exchanges: ClassVar[bool] = True
+    terms = Agreement
 
     @property
-    def personal(self) -> bool:
-        return self.variant == "rewards"
+    def traits(self) -> Traits:
+        is_shared = self.variant == "weights"
+        return Traits(personal=not is_shared, is_mean=is_shared, accumulates=False)
 
-    local = staticmethod(train)
+    def initial_own(self, params: Params) -> Rewards:
+        return Rewards()
+
+    def task(self, state: State, site: str) -> Task:
+        return replace(super().task(state, site), params=state.own.models.get(site, state.params))
 
     def evaluate(self, site: Site, task: Task, memory: Memory | None) -> Reply:
-        return evaluate_own(site, task, task.params) if self.personal else evaluate_global(site, task, memory)
+        if self.variant == "rewards":
+            return evaluate_own(site, task, task.params)
+        return super().evaluate(site, task, memory)
 
-    def round(self, state: State, ask: Ask) -> State:
-        tasks = {task.site: task for task in state.tasks()}
-        replies = ask(list(tasks.values()))
-        deltas = [
-            model.trainable - tasks[reply.site].params.trainable
-            for model, reply in zip(models_of(replies), replies, strict=True)
-        ]
-        products = inner_products(deltas)
-        old = reputations(state, [reply.site for reply in replies])
-        phi = cosines_with_sum(products, np.array(list(old.values())))
-        r = normalise(
-            {site: max(MEMORY * old[site] + (1 - MEMORY) * p, FLOOR) for site, p in zip(old, phi, strict=True)}
-        )
-        after = aggregate(state, replies, r, *remember(state, r))
-        if self.variant == "weights":
-            return after
-        norms = np.sqrt(np.diag(products))
-        together = sum(
-            np.float32(r[reply.site] * norms.mean() / norm) * delta
-            for reply, delta, norm in zip(replies, deltas, norms, strict=True)
-            if norm > 0
-        )
-        return self._reward(state, after, r, together if isinstance(together, np.ndarray) else np.zeros_like(deltas[0]))
+    def measure(self, state: State, answers: Answers, ask: Ask) -> dict[str, Any]:
+        old = reputations_of(state.credit, answers.sites)
+        phi = cosines_with_sum(inner_products(_updates(answers)), np.array(list(old.values())))
+        return {reply.site: Agreement(reply.n_train, float(p)) for reply, p in zip(answers, phi, strict=True)}
 
-    def _reward(self, state: State, after: State, r: dict[str, float], together: Vector) -> State:
+    def reputations(self, before: Mapping[str, float], terms: Mapping[str, Any]) -> dict[str, float]:
+        return normalise(
+            {site: max(MEMORY * before[site] + (1 - MEMORY) * term.agreement, FLOOR) for site, term in terms.items()}
+        )
+
+    def aggregate(self, state: State, answers: Answers, rho: Mapping[str, float]) -> Aggregated:
+        mean = super().aggregate(state, answers, rho)
+        return mean if self.variant == "weights" else self._rewarded(state, answers, rho, mean.params)
+
+    def _rewarded(self, state: State, answers: Answers, r: Mapping[str, float], mean: Params) -> Aggregated:
         """Each site adds to its own model the largest entries of the common update, as many as it has earned.
 
         Buffers are never sparsified: everybody gets their mean.
         """
+        together = common_update(_updates(answers), [r[site] for site in answers.sites])
         best = max(tanh(self.beta * value) for value in r.values())
-        models = dict(state.models_by_site)
-        for site, value in r.items():
-            start = state.task_for(site).params
-            reward = largest(together, tanh(self.beta * value) / best, start.layout)
-            models[site] = add(start, reward, after.params)
-        return replace(after, params=add(state.params, together, after.params), models_by_site=models, is_mean=False)
+        models = dict(state.own.models)
+        for site in answers.sites:
+            start = answers.starts[site]
+            reward = largest(together, tanh(self.beta * r[site]) / best, start.layout)
+            models[site] = add(start, reward, mean)
+        return Aggregated(add(state.params, together, mean), Rewards(models))
+
+
+def _updates(answers: Answers) -> list[Vector]:
+    return [
+        model.trainable - answers.starts[site].trainable
+        for site, model in zip(answers.sites, answers.models, strict=True)
+    ]
+
+
+def common_update(updates: list[Vector], r: list[float]) -> Vector:
+    """The sum of the updates, brought to their mean length, with weights r."""
+    norms = np.sqrt(np.diag(inner_products(updates)))
+    together = np.zeros_like(updates[0])
+    for update, norm, weight in zip(updates, norms, r, strict=True):
+        if norm > 0:
+            together = together + np.float32(weight * norms.mean() / norm) * update
+    return together
 
 
 def add(start: Params, update: Vector, rest: Params) -> Params:

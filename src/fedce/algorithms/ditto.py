@@ -1,47 +1,46 @@
 """Ditto (Li et al., 2021): beside the common model every site trains a model of its own, pulled towards it."""
 
-from dataclasses import replace
-from typing import Annotated, ClassVar
+from dataclasses import dataclass, field, replace
+from typing import Annotated
 
 from pydantic import Field
 
-from fedce.algorithms.base import (
-    Ask,
-    Memory,
-    Pull,
-    Site,
-    State,
-    average_by_samples,
-    evaluate_own,
-    hyperparameters,
-    train,
-)
+from fedce.algorithms.shared import BySamples
+from fedce.core.algorithm import Traits, hyperparameters
+from fedce.core.site import Memory, Moments, Pull, Site, evaluate_own, train
 from fedce.messages import Reply, Task
+from fedce.params import Params
+
+
+@dataclass(frozen=True)
+class Personal:
+    """A site's own model, and the moments of its optimizer."""
+
+    params: Params
+    moments: Moments = field(default_factory=dict)
 
 
 @hyperparameters
-class Ditto:
+class Ditto(BySamples):
     """FedAvg for the common model; each site uses its own."""
 
     lam: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.1
     """Strength of the pull of the own model towards the common one; 0 is Standalone."""
 
-    personal: ClassVar[bool] = True
-    exchanges: ClassVar[bool] = True
+    @property
+    def keeps(self) -> type:
+        return Personal
+
+    @property
+    def traits(self) -> Traits:
+        return Traits(personal=True, accumulates=False)
 
     def local(self, site: Site, task: Task, memory: Memory | None) -> tuple[Reply, Memory]:
-        own = memory.personal if memory and memory.personal else task.params
-        moments = memory.personal_moments if memory else {}
-        score = site.score(own)
-        personal = site.train(own, task.round_no, moments, Pull(task.params, self.lam))
-        reply, kept = train(site, task, memory)
-        return (
-            replace(reply, score=score),
-            replace(kept, personal=personal.params, personal_moments=personal.moments),
-        )
+        before = memory.own if memory and memory.own else Personal(task.params)
+        score = site.score(before.params)
+        own = site.train(before.params, task.round_no, before.moments, Pull(task.params, self.lam))
+        reply, after = train(site, task, memory)
+        return replace(reply, score=score), replace(after, own=Personal(own.params, own.moments))
 
     def evaluate(self, site: Site, task: Task, memory: Memory | None) -> Reply:
-        return evaluate_own(site, task, memory.personal if memory and memory.personal else task.params)
-
-    def round(self, state: State, ask: Ask) -> State:
-        return average_by_samples(state, ask(state.tasks()))
+        return evaluate_own(site, task, memory.own.params if memory and memory.own else task.params)

@@ -1,20 +1,10 @@
 """FedBN (Li et al., 2021): FedAvg, but every site keeps its own normalisation layers."""
 
-from typing import ClassVar
-
 import numpy as np
 
-from fedce.algorithms.base import (
-    Ask,
-    Memory,
-    Site,
-    State,
-    average_by_samples,
-    evaluate_own,
-    hyperparameters,
-    train,
-    without_site,
-)
+from fedce.algorithms.shared import BySamples
+from fedce.core.algorithm import Traits, hyperparameters
+from fedce.core.site import Memory, Site, evaluate_own, train, without_site
 from fedce.messages import Reply, Task
 from fedce.params import Params
 
@@ -27,11 +17,12 @@ def with_own_norms(common: Params, memory: Memory | None) -> Params:
 
 
 @hyperparameters
-class FedBN:
+class FedBN(BySamples):
     """Each site uses the common model with its own normalisation layers."""
 
-    personal: ClassVar[bool] = True
-    exchanges: ClassVar[bool] = True
+    @property
+    def traits(self) -> Traits:
+        return Traits(personal=True, accumulates=False)
 
     def local(self, site: Site, task: Task, memory: Memory | None) -> tuple[Reply, Memory]:
         return train(site, task, memory, start=with_own_norms(task.params, memory))
@@ -40,6 +31,3 @@ class FedBN:
         others = without_site(task, memory)
         without = with_own_norms(others, memory) if others else None
         return evaluate_own(site, task, with_own_norms(task.params, memory), without)
-
-    def round(self, state: State, ask: Ask) -> State:
-        return average_by_samples(state, ask(state.tasks()))

@@ -1,24 +1,15 @@
 """FedCI: the contribution index of Song et al. (2019) as weights: Shapley values of every round's coalition models."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Annotated, ClassVar
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field
 
-from fedce.algorithms.base import (
-    Account,
-    Ask,
-    State,
-    aggregate,
-    by_samples,
-    evaluate_global,
-    hyperparameters,
-    models_of,
-    normalise,
-    train,
-)
+from fedce.core.algorithm import Algorithm, Answers, Ask, State, Terms, hyperparameters, models_of
+from fedce.core.credit import Credit, Gains
+from fedce.core.weights import normalise
 from fedce.messages import MAX_MODELS, Reply, Task
 from fedce.params import Params, blocks
 from fedce.valuation import shapley
@@ -95,26 +86,30 @@ def shapley_of_round(
     return dict(shapley.sampled(scores, scores.sites, np.random.default_rng(state.round_no)).values)
 
 
+@dataclass(frozen=True)
+class Value(Terms):
+    """The Shapley value of a site's model in the round."""
+
+    value: float
+
+
 @hyperparameters
-class FedCI:
+class FedCI(Algorithm):
     """Weights by accumulated Shapley value of the rounds' models."""
 
     n_exact: Annotated[int, Field(ge=1, le=16)] = 10
     """Up to so many sites all coalitions are scored; above, permutations are sampled."""
 
-    personal: ClassVar[bool] = False
-    exchanges: ClassVar[bool] = True
-    local = staticmethod(train)
-    evaluate = staticmethod(evaluate_global)
+    terms = Value
 
-    def round(self, state: State, ask: Ask) -> State:
-        replies = ask(state.tasks())
-        phi = shapley_of_round(state, replies, by_samples(replies), ask, self.n_exact)
-        index = normalise({site: max(value, FLOOR) for site, value in phi.items()})
-        accounts = dict(state.accounts)
-        for site, value in index.items():
-            old = state.accounts.get(site, Account())
-            accounts[site] = replace(old, rounds=old.rounds + 1, value=old.value + len(index) * value)
-        credit = {site: account.value / account.rounds for site, account in accounts.items()}
-        rho = normalise({reply.site: credit[reply.site] for reply in replies})
-        return aggregate(state, replies, rho, accounts, normalise(credit))
+    def measure(self, state: State, answers: Answers, ask: Ask) -> dict[str, Any]:
+        by_samples = normalise({reply.site: float(reply.n_train) for reply in answers})
+        phi = shapley_of_round(state, answers, by_samples, ask, self.n_exact)
+        return {reply.site: Value(reply.n_train, phi[reply.site]) for reply in answers}
+
+    def gains(self, credit: Credit, terms: Mapping[str, Any]) -> Gains:
+        index = normalise({site: max(term.value, FLOOR) for site, term in terms.items()})
+        return {site: (len(index) * value,) for site, value in index.items()}
+
+    def weigh(self, credit: Credit, terms: Mapping[str, Any]) -> dict[str, float]:
+        return normalise({site: credit[site].means[0] for site in terms})

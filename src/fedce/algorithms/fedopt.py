@@ -1,17 +1,28 @@
 """FedAdam and FedYogi (Reddi et al., 2021): the server steps along the mean update with an adaptive optimizer."""
 
-from dataclasses import replace
-from typing import Annotated, ClassVar, Literal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
-from fedce.algorithms.base import Ask, State, average_by_samples, evaluate_global, hyperparameters, train
+from fedce.algorithms.shared import BySamples
+from fedce.core.algorithm import Aggregated, Answers, State, Traits, hyperparameters
 from fedce.params import Params
 
 
+@dataclass(frozen=True)
+class ServerMoments:
+    """Of the optimizer at the server; in float32, because a resumed run must find just what the running one has."""
+
+    m: NDArray[np.floating]
+    v: NDArray[np.floating]
+
+
 @hyperparameters
-class FedOpt:
+class FedOpt(BySamples):
     """FedAvg's mean update as a pseudo-gradient for Adam or Yogi at the server."""
 
     rule: Literal["adam", "yogi"] = "adam"
@@ -21,22 +32,23 @@ class FedOpt:
     tau: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-3
     """Degree of adaptivity: the larger, the nearer to plain momentum."""
 
-    personal: ClassVar[bool] = False
-    exchanges: ClassVar[bool] = True
-    local = staticmethod(train)
-    evaluate = staticmethod(evaluate_global)
+    @property
+    def traits(self) -> Traits:
+        return Traits(is_mean=False, accumulates=False)
 
-    def round(self, state: State, ask: Ask) -> State:
-        mean = average_by_samples(state, ask(state.tasks()))
-        delta = mean.params.trainable.astype(np.float64) - state.params.trainable
-        m = self.beta1 * state.moments.get("m", np.zeros(len(delta))) + (1 - self.beta1) * delta
-        v = state.moments.get("v", np.full(len(delta), self.tau**2))
+    def initial_own(self, params: Params) -> ServerMoments:
+        size = len(params.trainable)
+        return ServerMoments(np.zeros(size, np.float32), np.full(size, self.tau**2))
+
+    def aggregate(self, state: State, answers: Answers, rho: Mapping[str, float]) -> Aggregated:
+        mean = super().aggregate(state, answers, rho).params
+        delta = mean.trainable.astype(np.float64) - state.params.trainable
+        m = self.beta1 * state.own.m + (1 - self.beta1) * delta
+        v = state.own.v
         if self.rule == "adam":
             v = self.beta2 * v + (1 - self.beta2) * delta**2
         else:
             v = v - (1 - self.beta2) * delta**2 * np.sign(v - delta**2)
         stepped = (state.params.trainable + self.lr * m / (np.sqrt(v) + self.tau)).astype(np.float32)
-        params = Params(mean.params.layout, np.concatenate([stepped, mean.params.vector[len(stepped) :]]))
-        # Kept in float32, like everything that is kept: a resumed run must find just what the running one has.
-        moments = {"m": m.astype(np.float32), "v": v.astype(np.float32)}
-        return replace(mean, params=params, moments=moments, is_mean=False)
+        params = Params(mean.layout, np.concatenate([stepped, mean.vector[len(stepped) :]]))
+        return Aggregated(params, ServerMoments(m.astype(np.float32), v.astype(np.float32)))

@@ -4,23 +4,14 @@ A telling contrast to FedCE: it removes exactly the site that FedCE promotes.
 """
 
 from collections.abc import Sequence
-from typing import Annotated, ClassVar
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedce.algorithms.base import (
-    Ask,
-    State,
-    aggregate,
-    evaluate_global,
-    hyperparameters,
-    mean_weights,
-    models_of,
-    train,
-)
-from fedce.params import gram
+from fedce.algorithms.shared import ByMeanWeight, Weighed
+from fedce.core.algorithm import Answers, Ask, State, hyperparameters
 
 
 def krum_scores(products: NDArray[np.float64], n_faulty: int) -> NDArray[np.float64]:
@@ -37,7 +28,7 @@ def choose(scores: Sequence[float], n_chosen: int) -> set[int]:
 
 
 @hyperparameters
-class Krum:
+class Krum(ByMeanWeight):
     """The mean of the most central updates."""
 
     n_faulty: Annotated[int, Field(ge=0)] = 1
@@ -45,15 +36,10 @@ class Krum:
     n_chosen: Annotated[int, Field(ge=1)] = 1
     """How many updates are averaged; 1 is Krum, more is Multi-Krum, all sites is Uniform."""
 
-    personal: ClassVar[bool] = False
-    exchanges: ClassVar[bool] = True
-    local = staticmethod(train)
-    evaluate = staticmethod(evaluate_global)
-
-    def round(self, state: State, ask: Ask) -> State:
-        replies = ask(state.tasks())
-        scores = krum_scores(gram(models_of(replies), state.params), self.n_faulty)
-        chosen = choose(scores.tolist(), min(self.n_chosen, len(replies)))
-        rho = {reply.site: 1 / len(chosen) if i in chosen else 0.0 for i, reply in enumerate(replies)}
-        accounts, shares = mean_weights(state.accounts, rho)
-        return aggregate(state, replies, rho, accounts, shares)
+    def measure(self, state: State, answers: Answers, ask: Ask) -> dict[str, Any]:
+        scores = krum_scores(answers.products, self.n_faulty)
+        chosen = choose(scores.tolist(), min(self.n_chosen, len(answers)))
+        return {
+            reply.site: Weighed(reply.n_train, 1 / len(chosen) if i in chosen else 0.0)
+            for i, reply in enumerate(answers)
+        }

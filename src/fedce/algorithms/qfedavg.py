@@ -1,26 +1,17 @@
 """q-FedAvg (Li et al., 2020): sites with a higher loss weigh more."""
 
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import Annotated, ClassVar, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedce.algorithms.base import (
-    Ask,
-    State,
-    aggregate,
-    evaluate_global,
-    hyperparameters,
-    mean_weights,
-    models_of,
-    normalise,
-    train_and_tell_loss,
-)
-from fedce.messages import Reply
-from fedce.params import gram, splice, weighted_sum
+from fedce.algorithms.shared import ByMeanWeight, TellsLoss
+from fedce.core.algorithm import Aggregated, Answers, State, Traits, hyperparameters
+from fedce.core.credit import Credit
+from fedce.core.weights import normalise
+from fedce.params import splice, weighted_sum
 
 # A loss of exactly zero would give a site no weight for good, and 0^(q-1) is not finite.
 SMALLEST_LOSS = 1e-10
@@ -36,7 +27,7 @@ def a_lipschitz(losses: NDArray[np.float64], squared_norms: NDArray[np.float64],
 
 
 @hyperparameters
-class QFedAvg:
+class QFedAvg(TellsLoss, ByMeanWeight):
     """Weights in proportion to the q-th power of the training loss; q = 0 is Uniform."""
 
     q: Annotated[float, Field(ge=0, le=20)] = 1.0
@@ -45,25 +36,29 @@ class QFedAvg:
     local_lr: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     """The local learning rate, of which lipschitz takes the inverse; unset: train.lr."""
 
-    personal: ClassVar[bool] = False
-    exchanges: ClassVar[bool] = True
-    local = staticmethod(train_and_tell_loss)
-    evaluate = staticmethod(evaluate_global)
+    @property
+    def traits(self) -> Traits:
+        return Traits(is_mean=self.variant == "normalized")
 
-    def round(self, state: State, ask: Ask) -> State:
-        replies = ask(state.tasks())
-        losses = np.array([max(reply.loss_before or 0.0, SMALLEST_LOSS) for reply in replies])
-        rho = normalise({reply.site: float(f) for reply, f in zip(replies, losses**self.q, strict=True)})
-        accounts, shares = mean_weights(state.accounts, rho)
-        after = aggregate(state, replies, rho, accounts, shares)
-        return self._step(state, after, replies, losses) if self.variant == "lipschitz" else after
+    def weigh(self, credit: Credit, terms: Mapping[str, Any]) -> dict[str, float]:
+        powers = _floored([term.loss_before for term in terms.values()]) ** self.q
+        return normalise(dict(zip(terms, powers.tolist(), strict=True)))
 
-    def _step(self, state: State, after: State, replies: Sequence[Reply], losses: NDArray[np.float64]) -> State:
+    def aggregate(self, state: State, answers: Answers, rho: Mapping[str, float]) -> Aggregated:
+        mean = super().aggregate(state, answers, rho)
+        return mean if self.variant == "normalized" else self._published_step(state, answers, mean)
+
+    def _published_step(self, state: State, answers: Answers, mean: Aggregated) -> Aggregated:
         """w + sum a_i delta_i; buffers are averaged, because a step that is too short for them makes no sense."""
-        models = models_of(replies)
-        a = a_lipschitz(losses, np.diag(gram(models, state.params)), self.q, self.local_lr or PAPERS_LR)
-        stepped = weighted_sum([state.params, *models], [1 - sum(a), *a])
+        losses = _floored([reply.loss_before or 0.0 for reply in answers])
+        a = a_lipschitz(losses, np.diag(answers.products), self.q, self.local_lr or PAPERS_LR)
+        stepped = weighted_sum([state.params, *answers.models], [1 - sum(a), *a])
         note = f"q-FedAvg (lipschitz): the weights sum to {sum(a):.3g}"
         if sum(a) < FROZEN:
             note += f", below {FROZEN}: the model hardly moves; variant normalized does not have this"
-        return replace(after, params=splice(stepped, after.params), is_mean=False, notes=(note,))
+        return Aggregated(splice(stepped, mean.params), notes=(note,))
+
+
+def _floored(losses: list[float]) -> NDArray[np.float64]:
+    floored: NDArray[np.float64] = np.maximum(np.array(losses), SMALLEST_LOSS)
+    return floored

@@ -4,37 +4,50 @@ Wraps an algorithm and leaves it as it is: after its round, the models of all co
 averaged with the round's own weights, are scored at the sites. The values add up over the rounds.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
-from fedce.algorithms.base import Algorithm, Ask, Memory, Site, State
 from fedce.algorithms.fedci import shapley_of_round
+from fedce.core.algorithm import Algorithm, Ask, State, Traits
+from fedce.core.site import Memory, Site
 from fedce.errors import ConfigError
 from fedce.messages import Reply, Task
+from fedce.params import Params
 
 # A site without weight has a model all the same; coalitions of such sites must have a mean.
 SMALLEST_WEIGHT = 1e-9
 
 
-CANNOT = "only for methods whose common model is the weighted mean of the sites' models"
+@dataclass(frozen=True)
+class Reconstructed:
+    """Shapley values of the rounds so far, and what the wrapped algorithm keeps."""
+
+    inner: Any
+    values: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Reconstruction:
+class Reconstruction(Algorithm):
     inner: Algorithm
     n_exact: int = 10
 
     def __post_init__(self) -> None:
-        if self.inner.personal or not self.inner.exchanges:
-            raise ConfigError(f"reconstruction: {CANNOT} ({type(self.inner).__name__})")
+        if self.traits.personal or not self.traits.exchanges or not self.traits.is_mean:
+            raise ConfigError(
+                "reconstruction: only for methods whose common model is the weighted mean of the sites' models"
+            )
 
     @property
-    def personal(self) -> bool:
-        return self.inner.personal
+    def traits(self) -> Traits:
+        return self.inner.traits
 
     @property
-    def exchanges(self) -> bool:
-        return self.inner.exchanges
+    def keeps(self) -> type | None:
+        return self.inner.keeps
+
+    def initial_own(self, params: Params) -> Reconstructed:
+        return Reconstructed(self.inner.initial_own(params))
 
     def local(self, site: Site, task: Task, memory: Memory | None) -> tuple[Reply, Memory]:
         return self.inner.local(site, task, memory)
@@ -42,19 +55,26 @@ class Reconstruction:
     def evaluate(self, site: Site, task: Task, memory: Memory | None) -> Reply:
         return self.inner.evaluate(site, task, memory)
 
+    def task(self, state: State, site: str) -> Task:
+        return self.inner.task(replace(state, own=state.own.inner), site)
+
     def round(self, state: State, ask: Ask) -> State:
         trained: list[Reply] = []
 
-        def listening(tasks: Sequence[Task]) -> list[Reply]:
+        def listening(tasks: Sequence[Task]) -> Sequence[Reply]:
             replies = ask(tasks)
             if tasks[0].action == "train":
                 trained[:] = replies
             return replies
 
-        after = self.inner.round(state, listening)
-        if not after.is_mean:
-            raise ConfigError(f"reconstruction: {CANNOT} ({type(self.inner).__name__})")
+        after = self.inner.round(replace(state, own=state.own.inner), listening)
         weights = {reply.site: max(after.rho[reply.site], SMALLEST_WEIGHT) for reply in trained}
         phi = shapley_of_round(state, trained, weights, ask, self.n_exact)
-        values = {site: state.values.get(site, 0.0) + phi.get(site, 0.0) for site in {**state.values, **phi}}
-        return replace(after, values=values)
+        before = state.own.values
+        values = {site: before.get(site, 0.0) + phi.get(site, 0.0) for site in {**before, **phi}}
+        return replace(after, own=Reconstructed(after.own, values))
+
+
+def reconstructed_values(state: State) -> dict[str, float]:
+    """The Shapley values in a state; none where they are not reconstructed."""
+    return dict(state.own.values) if isinstance(state.own, Reconstructed) else {}

@@ -1,18 +1,21 @@
 """Standalone: every site trains alone on its own data. Nothing is exchanged; the yardstick of performance fairness."""
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import ClassVar
 
-from fedce.algorithms.base import Ask, Memory, Site, State, counted, evaluate_own, hyperparameters, normalise, train
+from fedce.algorithms.shared import Alike
+from fedce.core.algorithm import Aggregated, Answers, State, Traits, hyperparameters
+from fedce.core.site import Memory, Site, evaluate_own, train
 from fedce.messages import Reply, Task
 
 
 @hyperparameters
-class Standalone:
+class Standalone(Alike):
     """Every site keeps to itself."""
 
-    personal: ClassVar[bool] = True
-    exchanges: ClassVar[bool] = False
+    @property
+    def traits(self) -> Traits:
+        return Traits(personal=True, exchanges=False, is_mean=False, accumulates=False)
 
     def local(self, site: Site, task: Task, memory: Memory | None) -> tuple[Reply, Memory]:
         reply, memory = train(site, task, memory, start=memory.params if memory else task.params)
@@ -21,10 +24,5 @@ class Standalone:
     def evaluate(self, site: Site, task: Task, memory: Memory | None) -> Reply:
         return evaluate_own(site, task, memory.params if memory else task.params)
 
-    def round(self, state: State, ask: Ask) -> State:
-        replies = ask(state.tasks())
-        alike = {reply.site: 1.0 for reply in replies}
-        accounts, shares = counted(state.accounts, alike)
-        return replace(
-            state, round_no=state.round_no + 1, rho=normalise(alike), shares=shares, accounts=accounts, is_mean=False
-        )
+    def aggregate(self, state: State, answers: Answers, rho: Mapping[str, float]) -> Aggregated:
+        return Aggregated(state.params)

@@ -1,24 +1,15 @@
 """Trimmed mean (Yin et al., 2018): in every coordinate the largest and smallest values are dropped."""
 
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import Annotated, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedce.algorithms.base import (
-    Ask,
-    State,
-    aggregate,
-    evaluate_global,
-    hyperparameters,
-    mean_weights,
-    models_of,
-    normalise,
-    train,
-)
+from fedce.algorithms.shared import ByMeanWeight, Weighed
+from fedce.core.algorithm import Aggregated, Answers, Ask, State, Traits, hyperparameters
+from fedce.core.weights import normalise
 from fedce.params import Params, blocks, splice
 
 
@@ -35,23 +26,28 @@ def trimmed(parts: Sequence[Params], n_trimmed: int) -> tuple[Params, NDArray[np
 
 
 @hyperparameters
-class TrimmedMean:
+class TrimmedMean(ByMeanWeight):
     """A mean that ignores outliers, coordinate by coordinate; a site's weight is how often it was kept."""
 
     n_trimmed: Annotated[int, Field(ge=0)] = 1
     """How many values are dropped at either end; 0 is Uniform."""
 
-    personal: ClassVar[bool] = False
-    exchanges: ClassVar[bool] = True
-    local = staticmethod(train)
-    evaluate = staticmethod(evaluate_global)
+    @property
+    def traits(self) -> Traits:
+        return Traits(is_mean=self.n_trimmed == 0, weights_are_measured=True)
 
-    def round(self, state: State, ask: Ask) -> State:
-        replies = ask(state.tasks())
+    def measure(self, state: State, answers: Answers, ask: Ask) -> dict[str, Any]:
+        _, kept = self._trimmed(answers)
+        weights = normalise(dict(zip(answers.sites, kept.tolist(), strict=True)))
+        return {reply.site: Weighed(reply.n_train, weights[reply.site]) for reply in answers}
+
+    def aggregate(self, state: State, answers: Answers, rho: Mapping[str, float]) -> Aggregated:
+        """Buffers are averaged alike: a variance has no outlier to be cut off."""
+        params, _ = self._trimmed(answers)
+        equal = super().aggregate(state, answers, dict.fromkeys(rho, 1 / len(answers)))
+        return Aggregated(splice(params, equal.params))
+
+    def _trimmed(self, answers: Answers) -> tuple[Params, NDArray[np.float64]]:
         # With few sites present something must be left to average.
-        n_trimmed = min(self.n_trimmed, (len(replies) - 1) // 2)
-        params, kept = trimmed(models_of(replies), n_trimmed)
-        rho = normalise({reply.site: float(k) for reply, k in zip(replies, kept, strict=True)})
-        accounts, shares = mean_weights(state.accounts, rho)
-        equal = aggregate(state, replies, dict.fromkeys(rho, 1 / len(rho)), accounts, shares)
-        return replace(equal, params=splice(params, equal.params), rho=rho, is_mean=self.n_trimmed == 0)
+        n_trimmed = min(self.n_trimmed, (len(answers) - 1) // 2)
+        return answers.once("trimmed", lambda: trimmed(answers.models, n_trimmed))

@@ -20,7 +20,7 @@ from typing import Any, Protocol, Self
 
 import torch
 
-from fedce.algorithms.base import Memory
+from fedce.core.site import Memory
 from fedce.engines.shared import Block, serve_parent
 from fedce.errors import EngineError, FedceError
 from fedce.federation import run_again
@@ -36,6 +36,10 @@ class Participants(Protocol):
 
     @property
     def layout(self) -> Layout: ...
+    @property
+    def keeps(self) -> type | None:
+        """What the algorithm keeps at a site: `Algorithm.keeps`."""
+
     @property
     def work_by_site(self) -> Mapping[str, int]:
         """Relative cost of a round, to start the largest first."""
@@ -67,7 +71,8 @@ class LocalEngine:
         self.participants = participants
         hint = run_again(memory_folder.parent)
         self.files = {
-            site: MemoryFiles(memory_folder / site, participants.layout, hint) for site in participants.work_by_site
+            site: MemoryFiles(memory_folder / site, participants.layout, participants.keeps, hint)
+            for site in participants.work_by_site
         }
         n_workers = min(workers or default_workers(len(participants.work_by_site)), len(participants.work_by_site))
         self._n_threads_before = torch.get_num_threads()
@@ -268,5 +273,5 @@ class _Worker:
 
     def _recall(self, task: Task) -> Memory | None:
         if (kept := self.memories[task.site].get()) is not None:
-            return memory_from(*kept, self.participants.layout)
+            return memory_from(*kept, self.participants.layout, self.participants.keeps)
         return self.files[task.site].load(before=task.round_no)

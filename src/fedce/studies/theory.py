@@ -18,8 +18,8 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from fedce import federation
-from fedce.algorithms.base import State
 from fedce.config import Config
+from fedce.core.algorithm import State
 from fedce.data.inspection import N_GREYS, distance, grey_values
 from fedce.engines.local import LocalEngine
 from fedce.experiment import Participants, resolve
@@ -260,7 +260,7 @@ def _measure(context: Context, n_rounds: int) -> Measures:
         state, memories = participants.initial_state(), Path(empty)
         if n_rounds:
             run = RunFolder(context.store.path(config))
-            state, memories = federation.load_state(run.state_file, participants.layout), run.memory_folder
+            state, memories = federation.load_state(run.state_file, participants.initial_state()), run.memory_folder
         with LocalEngine(participants, memories, workers=1) as engine:
             return measure_round(participants, state, engine)
 

@@ -15,9 +15,10 @@ from flwr.server.client_proxy import ClientProxy
 from flwr.server.strategy import FedAvg
 from flwr.server.workflow import SecAggPlusWorkflow
 
-from fedce.algorithms import FedCE
-from fedce.algorithms.base import Account, Terms
-from fedce.algorithms.fedce import gamma_cos_at_site
+from fedce import algorithms
+from fedce.algorithms.fedce import BothTerms
+from fedce.algorithms.fedce_at_sites import gamma_cos_at_site
+from fedce.core.credit import Credit
 from fedce.errors import ConfigError
 from fedce.params import Entry, Layout, Params, from_named, leave_out, to_named
 
@@ -39,21 +40,21 @@ class SecureFedCE(FedAvg):  # type: ignore[misc]
         super().__init__(**fedavg)
         if {"guard", "estimate"} & set(options or {}):
             raise ConfigError("guard and estimate are given: nobody sees single updates here, so sites measure")
-        self.algorithm = FedCE(**{**(options or {}), "guard": "off", "estimate": "site"})
+        self.algorithm = algorithms.make("fedce", {**(options or {}), "estimate": "site"})
         self.entered: dict[str, float] = {}
-        self.accounts: dict[str, Account] = {}
+        self.credit = Credit()
         self.site_by_node: dict[str, str] = {}
 
     @property
     def shares(self) -> dict[str, float]:
         """Contributions so far; they sum to 1."""
-        return self.algorithm.shares(self.accounts) if self.accounts else {}
+        return self.algorithm.shares(self.credit) if self.credit else {}
 
     def configure_fit(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
     ) -> list[tuple[ClientProxy, FitIns]]:
         chosen = [client for client, _ in super().configure_fit(server_round, parameters, client_manager)]
-        weights = self.algorithm.weights(self.accounts, {self._site(client): 1 for client in chosen})
+        weights = self.algorithm.weigh(self.credit, {self._site(client): BothTerms(1) for client in chosen})
         return [
             (client, FitIns(parameters, self._config(server_round, self._site(client), weights))) for client in chosen
         ]
@@ -76,11 +77,11 @@ class SecureFedCE(FedAvg):  # type: ignore[misc]
         terms = {}
         for client, result in results:
             site = self.site_by_node[client.cid] = str(result.metrics.get("site") or client.cid)
-            terms[site] = Terms(_number(result.metrics, "novelty", 2.0), _number(result.metrics, "error", 1.0))
+            terms[site] = BothTerms(1, _number(result.metrics, "novelty", 2.0), _number(result.metrics, "error", 1.0))
         # Whoever dropped out is not in the mean, and the others weigh more in it.
         units = {self._site(client): result.num_examples for client, result in results}
         self.entered = {site: n / sum(units.values()) for site, n in units.items()}
-        self.accounts = self.algorithm.earn(self.accounts, terms)
+        self.credit = self.algorithm.earn(self.credit, terms)
         return (results[0][1].parameters if results else None), dict(self.shares)
 
 

@@ -11,7 +11,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg
 
 from fedce import algorithms
-from fedce.algorithms.base import State
+from fedce.core.algorithm import State
 from fedce.federation import problem_of
 from fedce.messages import Reply, Task
 from fedce.params import KINDS, Entry, Kind, Layout, Params, leave_out
@@ -41,7 +41,7 @@ class FedCE(FedAvg):  # type: ignore[misc]
         **fedavg: Any,
     ) -> None:
         super().__init__(**fedavg)
-        self.algorithm = algorithms.make("fedce", options or {})
+        self.algorithm = algorithms.guarded(algorithms.make("fedce", options or {}), "standard")
         self.is_buffer = is_buffer
         self.state: State | None = None
         self.site_by_node: dict[int, str] = {}
@@ -57,7 +57,7 @@ class FedCE(FedAvg):  # type: ignore[misc]
     ) -> Iterable[Message]:
         params, self._sent = to_params(arrays, self.is_buffer), arrays
         if self.state is None:
-            self.state = State(sites=(), params=params)
+            self.state = self.algorithm.begin((), params)
         elif not np.array_equal(params.vector, self.state.params.vector):
             # Somebody else changed the model, so no site can be left out of it.
             self.state = replace(self.state, params=params, rho={})
@@ -100,7 +100,8 @@ class FedCE(FedAvg):  # type: ignore[misc]
                 usable[reply.site] = (reply, message.content)
         if not usable:
             return None, None
-        self.state = self.algorithm.round(self.state, lambda tasks: [reply for reply, _ in usable.values()])
+        state = replace(self.state, sites=tuple(usable))
+        self.state = self.algorithm.round(state, lambda tasks: [reply for reply, _ in usable.values()])
         log.log(INFO, "fedce: shares %s", {site: round(share, 3) for site, share in self.shares.items()})
         contents = [content for _, content in usable.values()]
         metrics = self.train_metrics_aggr_fn(contents, self.weighted_by_key)

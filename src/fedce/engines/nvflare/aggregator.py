@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 from nvflare.app_common.aggregators.model_aggregator import ModelAggregator
 
-from fedce.algorithms.base import Account
-from fedce.algorithms.fedce import FedCE, gamma_cos
+from fedce.algorithms.fedce import BothTerms, gamma_cos
+from fedce.algorithms.fedce_running_means import FedCERunningMeans
+from fedce.core.credit import Account, Credit
 from fedce.errors import ConfigError, ReplyError, nearest
 from fedce.files import read_sealed, write_sealed
 from fedce.params import (
@@ -59,12 +60,11 @@ class FedCEAggregator(ModelAggregator):  # type: ignore[misc]
         self.mode, self.max_share, self.history_file = mode, max_share, history_file
         self.trainable_param_names = list(trainable_param_names or [])
         combine = cast(Literal["sum", "product"], COMBINE[mode])
-        self._algorithm = FedCE(combine=combine, preset="nvflare", max_share=max_share, guard="off")
+        self._algorithm = FedCERunningMeans(combine=combine, max_share=max_share)
         self._results: dict[str, FLModel] = {}
         self._shapes: Shapes | None = None
         self._round_no = -1
-        self._before: dict[str, Account] = {}
-        self.accounts: dict[str, Account] = {}
+        self._before = self.credit = Credit()
         """What each site has earned, over the rounds that it took part in."""
         if history_file and Path(history_file).exists():
             self.restore(read_sealed(Path(history_file)))
@@ -72,7 +72,7 @@ class FedCEAggregator(ModelAggregator):  # type: ignore[misc]
     @property
     def shares(self) -> dict[str, float]:
         """Contributions so far, of everybody who ever took part; they sum to 1."""
-        return self._algorithm.shares(self.accounts) if self.accounts else {}
+        return self._algorithm.shares(self.credit) if self.credit else {}
 
     def reset_stats(self) -> None:
         self._results = {}
@@ -111,40 +111,39 @@ class FedCEAggregator(ModelAggregator):  # type: ignore[misc]
             params_type=ParamsType.DIFF,
             metrics=_metrics(results, rho),
             current_round=round_no,
-            meta={WEIGHTS: {**dict.fromkeys(self.accounts, 0.0), **rho}, "nr_aggregated": len(rho)},
+            meta={WEIGHTS: {**dict.fromkeys(self.credit, 0.0), **rho}, "nr_aggregated": len(rho)},
         )
 
     def _earn(self, parts: Mapping[str, Params], round_no: int | None) -> dict[str, float]:
         """The round's credit (Eqs. 2-5); the weights of those present."""
         if round_no is not None and round_no <= self._round_no:
-            self.accounts = dict(self._before)  # A round that is run again counts once.
-        present = dict.fromkeys(parts, 1)
-        rho_prev = self._algorithm.weights(self.accounts, present)
+            self.credit = self._before  # A round that is run again counts once.
+        present = dict.fromkeys(parts, BothTerms(1))
+        rho_prev = self._algorithm.weigh(self.credit, present)
         products = inner_products([part.trainable for part in parts.values()])
         c = np.array([rho_prev[site] for site in parts])
-        self._before = dict(self.accounts)
-        for site, cos in zip(parts, gamma_cos(products, c), strict=True):
-            old = self.accounts.get(site, Account())
-            # The client sends its mean error over the rounds, an account holds the sum.
-            err = float(self._results[site].meta[ERROR]) * (old.rounds + 1)
-            self.accounts[site] = Account(old.rounds + 1, cos=old.cos + cos, err=err)
+        self._before = self.credit
+        added = self.credit.plus({site: (cos, 0.0) for site, cos in zip(parts, gamma_cos(products, c), strict=True)})
+        # The client sends its mean error over the rounds, an account holds the sum.
+        errors = {site: float(self._results[site].meta[ERROR]) * added[site].rounds for site in parts}
+        present_now = {site: Account(added[site].rounds, (added[site].totals[0], err)) for site, err in errors.items()}
+        self.credit = Credit({**added, **present_now})
         self._round_no = self._round_no + 1 if round_no is None else round_no
         if self.history_file:
             write_sealed(Path(self.history_file), self.history())
-        return self._algorithm.weights(self.accounts, present)
+        return self._algorithm.weigh(self.credit, present)
 
     def history(self) -> dict[str, Any]:
         """All that a later round needs, as a JSON value."""
         return {
             "round": self._round_no,
             "before": {site: asdict(account) for site, account in self._before.items()},
-            "accounts": {site: asdict(account) for site, account in self.accounts.items()},
+            "credit": {site: asdict(account) for site, account in self.credit.items()},
         }
 
     def restore(self, history: Mapping[str, Any]) -> None:
         self._round_no = int(history["round"])
-        self._before = {site: Account(**account) for site, account in history["before"].items()}
-        self.accounts = {site: Account(**account) for site, account in history["accounts"].items()}
+        self._before, self.credit = _credit(history["before"]), _credit(history["credit"])
 
     def _with_one_shape(self) -> dict[str, FLModel]:
         """The updates of the model that most have, or had before; sorted, because sums depend on order."""
@@ -235,3 +234,7 @@ def _metrics(results: Mapping[str, FLModel], rho: Mapping[str, float]) -> dict[s
     common = set.intersection(*(set(metrics) for _, metrics in sent)) if sent else set()
     numbers = [key for key in sorted(common) if all(isinstance(metrics[key], int | float) for _, metrics in sent)]
     return {key: sum(weight * metrics[key] for weight, metrics in sent) for key in numbers} or None
+
+
+def _credit(kept: Mapping[str, Any]) -> Credit:
+    return Credit({site: Account(account["rounds"], tuple(account["totals"])) for site, account in kept.items()})

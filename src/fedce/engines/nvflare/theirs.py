@@ -1,67 +1,91 @@
 """NVFlare 2.9's own FedCE aggregator as one of our algorithms, to set beside ours in the same federation."""
 
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 from nvflare.app_opt.pt.fedce import FedCEConstants, FedCEModelAggregator
 
-from fedce.algorithms.base import Account, Ask, Memory, Site, State, evaluate_global, hyperparameters, normalise
 from fedce.algorithms.fedce import FedCE
+from fedce.core.algorithm import Aggregated, Algorithm, Answers, Ask, State, Terms, Traits, hyperparameters
+from fedce.core.credit import Credit, Gains
+from fedce.core.site import Memory, Site
 from fedce.messages import Reply, Task
 from fedce.params import Params
 
 
+@dataclass(frozen=True)
+class TheirTerms(Terms):
+    """What their aggregator holds of a site after a round."""
+
+    weight: float
+    cos: float
+    err: float
+    """Means over the rounds so far."""
+
+
 @hyperparameters
-class NVFlareFedCE:
+class NVFlareFedCE(Algorithm):
     """Each round is aggregated by NVFlare's class, as its clients would be: model differences, mean errors so far."""
 
     mode: Literal["plus", "times"] = "plus"
 
-    personal: ClassVar[bool] = False
-    exchanges: ClassVar[bool] = True
-    evaluate = staticmethod(evaluate_global)
+    terms = TheirTerms
+
+    @property
+    def traits(self) -> Traits:
+        return Traits(accumulates=False, weights_are_measured=True)
 
     def local(self, site: Site, task: Task, memory: Memory | None) -> tuple[Reply, Memory]:
         return FedCE().local(site, task, memory)
 
-    def round(self, state: State, ask: Ask) -> State:
-        replies = ask(state.tasks())
+    def measure(self, state: State, answers: Answers, ask: Ask) -> dict[str, Any]:
+        terms, _ = self._aggregated(state, answers)
+        return terms
+
+    def gains(self, credit: Credit, terms: Mapping[str, Any]) -> Gains:
+        return {site: (term.weight, term.cos, term.err) for site, term in terms.items()}
+
+    def weigh(self, credit: Credit, terms: Mapping[str, Any]) -> dict[str, float]:
+        return {site: term.weight for site, term in terms.items()}
+
+    def aggregate(self, state: State, answers: Answers, rho: Mapping[str, float]) -> Aggregated:
+        _, change = self._aggregated(state, answers)
+        return Aggregated(_moved(state, answers, change))
+
+    def _aggregated(self, state: State, answers: Answers) -> tuple[dict[str, TheirTerms], Mapping[str, Any]]:
+        return answers.once("nvflare", lambda: self._aggregate(state, answers))
+
+    def _aggregate(self, state: State, answers: Answers) -> tuple[dict[str, TheirTerms], Mapping[str, Any]]:
         aggregator = FedCEModelAggregator(mode=self.mode, trainable_param_names=["trainable"])
         # All that it knows of earlier rounds; an aggregator of one's own for each keeps the round resumable.
         aggregator._contribution_weights = dict(state.shares)
-        aggregator._cosine_counts = {site: account.rounds for site, account in state.accounts.items()}
-        aggregator._cosine_means = {site: account.cos / account.rounds for site, account in state.accounts.items()}
-        errors = {reply.site: _mean_error(state.accounts, reply) for reply in replies}
-        for reply in replies:
+        aggregator._cosine_counts = {site: account.rounds for site, account in state.credit.items()}
+        aggregator._cosine_means = {site: account.totals[1] for site, account in state.credit.items()}
+        errors = {reply.site: _mean_error(state.credit, reply) for reply in answers}
+        for reply in answers:
             aggregator.accept_model(_difference(reply, state, errors[reply.site]))
         mean = aggregator.aggregate_model()
-        counts, means = aggregator._cosine_counts, aggregator._cosine_means
-        accounts = {
-            site: Account(counts[site], cos=counts[site] * means[site], err=counts[site] * error)
-            for site, error in errors.items()
-        }
         weights = dict(mean.meta[FedCEConstants.CONTRIBUTION_WEIGHTS])
-        return replace(
-            state,
-            round_no=state.round_no + 1,
-            params=_moved(state, replies, mean.params),
-            rho={reply.site: weights[reply.site] for reply in replies},
-            shares=normalise(weights),
-            accounts={**state.accounts, **accounts},
-            terms={},
-        )
+        terms = {
+            reply.site: TheirTerms(
+                reply.n_train,
+                weight=weights[reply.site],
+                cos=aggregator._cosine_means[reply.site],
+                err=errors[reply.site],
+            )
+            for reply in answers
+        }
+        return terms, mean.params
 
 
-def _mean_error(accounts: Mapping[str, Account], reply: Reply) -> float:
-    old = accounts.get(reply.site, Account())
+def _mean_error(credit: Credit, reply: Reply) -> float:
+    n_rounds, old = (credit[reply.site].rounds, credit[reply.site].totals[2]) if reply.site in credit else (0, 1.0)
     error = reply.error_without
-    if error is None:
-        return old.err / old.rounds if old.rounds else 1.0
-    return (old.err + error) / (old.rounds + 1)
+    return old if error is None else (n_rounds * old + error) / (n_rounds + 1)
 
 
 def _difference(reply: Reply, state: State, error: float) -> FLModel:
@@ -76,10 +100,10 @@ def _difference(reply: Reply, state: State, error: float) -> FLModel:
     )
 
 
-def _moved(state: State, replies: list[Reply], change: Mapping[str, Any]) -> Params:
+def _moved(state: State, answers: Answers, change: Mapping[str, Any]) -> Params:
     layout = state.params.layout
     vector = state.params.vector.copy()
     vector[: layout.n_averaged] += np.concatenate([np.asarray(change["trainable"]), np.asarray(change["rest"])])
-    counters = [reply.params.vector[layout.n_averaged :] for reply in replies if reply.params is not None]
+    counters = [reply.params.vector[layout.n_averaged :] for reply in answers if reply.params is not None]
     vector[layout.n_averaged :] = np.max(counters, axis=0)
     return Params(layout, vector)

@@ -16,7 +16,7 @@ from statistics import median
 import numpy as np
 from numpy.typing import NDArray
 
-from fedce.algorithms.base import models_of
+from fedce.core.algorithm import models_of
 from fedce.messages import MAX_MODELS, Reply
 from fedce.params import Params, weighted_sum
 

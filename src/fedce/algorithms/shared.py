@@ -1,0 +1,109 @@
+"""What several methods share: equal weights by images, weights that were measured, and reputations."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from fedce.core.algorithm import Algorithm, Answers, Ask, State, Terms, Traits
+from fedce.core.credit import Credit, Gains
+from fedce.core.site import Memory, Site, train
+from fedce.core.weights import normalise
+from fedce.messages import Reply, Task
+
+
+class BySamples(Algorithm):
+    """Weights and contributions by the number of training images, as FedAvg has them."""
+
+    @property
+    def traits(self) -> Traits:
+        return Traits(accumulates=False)
+
+
+class Alike(BySamples):
+    """All weigh the same."""
+
+    def gains(self, credit: Credit, terms: Mapping[str, Any]) -> Gains:
+        return dict.fromkeys(terms, (1.0,))
+
+
+@dataclass(frozen=True)
+class Weighed(Terms):
+    """Of a method whose weights follow from the models alone."""
+
+    weight: float
+
+
+class ByMeanWeight(Algorithm):
+    """A site's contribution is its mean weight over the rounds that it was in.
+
+    Weights count relative to an equal share, so that rounds with fewer sites do not pay more.
+    """
+
+    terms: ClassVar[type[Terms]] = Weighed
+
+    @property
+    def traits(self) -> Traits:
+        return Traits(weights_are_measured=True)
+
+    def gains(self, credit: Credit, terms: Mapping[str, Any]) -> Gains:
+        weights = self.weigh(credit, terms)
+        return {site: (len(weights) * weight,) for site, weight in weights.items()}
+
+    def weigh(self, credit: Credit, terms: Mapping[str, Any]) -> dict[str, float]:
+        return {site: term.weight for site, term in terms.items()}
+
+
+@dataclass(frozen=True)
+class Loss(Terms):
+    """The training loss of the received model."""
+
+    loss_before: float
+
+
+class TellsLoss(Algorithm):
+    """Sites tell the training loss of the received model, by which they are weighed."""
+
+    terms: ClassVar[type[Terms]] = Loss
+
+    def local(self, site: Site, task: Task, memory: Memory | None) -> tuple[Reply, Memory]:
+        loss_before = site.loss(task.params)
+        reply, memory = train(site, task, memory)
+        return replace(reply, loss_before=loss_before), memory
+
+    def measure(self, state: State, answers: Answers, ask: Ask) -> dict[str, Any]:
+        return {reply.site: Loss(reply.n_train, reply.loss_before or 0.0) for reply in answers}
+
+
+class ByReputation(Algorithm):
+    """A site's contribution is its reputation, which a round changes; whoever is absent keeps its part of the whole.
+
+    An account holds the reputation among everybody, and among those who were in the site's last round.
+    """
+
+    @property
+    def traits(self) -> Traits:
+        return Traits(accumulates=False)
+
+    def reputations(self, before: Mapping[str, float], terms: Mapping[str, Any]) -> dict[str, float]:
+        """What the reputations of a round's sites become, to a sum of 1."""
+        raise NotImplementedError
+
+    def gains(self, credit: Credit, terms: Mapping[str, Any]) -> Gains:
+        now = self.reputations(reputations_of(credit, terms), terms)
+        values = [account.value for account in credit.values()]
+        newcomer = sum(values) / len(values) if values else 1.0
+        part = sum(credit[site].value if site in credit else newcomer for site in now)
+        part = part if part > 0 else newcomer * len(now)
+        return {site: (value * part, value) for site, value in now.items()}
+
+    def weigh(self, credit: Credit, terms: Mapping[str, Any]) -> dict[str, float]:
+        return {site: credit[site].totals[1] for site in terms}
+
+
+def reputations_of(credit: Credit, sites: Iterable[str]) -> dict[str, float]:
+    """The reputations of these sites so far, to a sum of 1; a newcomer starts as an average member."""
+    known = {site: credit[site].value for site in sites if site in credit}
+    newcomer = sum(known.values()) / len(known) if known else 1.0
+    values = {site: known.get(site, newcomer) for site in sites}
+    # Where all that is left has fallen to nothing, everybody present starts again alike.
+    return normalise(values if sum(values.values()) > 0 else dict.fromkeys(values, 1.0))

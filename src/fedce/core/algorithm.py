@@ -1,0 +1,328 @@
+"""What every algorithm is made of: a half that runs at the site, a half that runs at the server, and a state.
+
+An algorithm is a frozen dataclass of hyper-parameters. One round is `state = algorithm.round(state, ask)`: everything
+that a later round needs is in the state or in a site's memory, so a run can be replayed and resumed. What a round
+measured goes to the ledger; all that follows from it (credit, weights, shares) is a pure function of that, so that
+whoever has the ledger can work it out again.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, ClassVar, TypeVar, cast, dataclass_transform
+
+import numpy as np
+import pydantic.dataclasses
+from numpy.typing import NDArray
+
+from fedce.core.credit import Credit, Gains
+from fedce.core.site import Memory, Site, evaluate_global, train
+from fedce.core.weights import normalise
+from fedce.messages import Reply, Task
+from fedce.params import Params, gram, inner_products, weighted_sum
+
+Ask = Callable[[Sequence[Task]], Sequence[Reply]]
+"""Sends one task to each site; returns the usable replies, sorted by site."""
+Facts = Mapping[str, Any]
+"""What a ledger's round holds of one site."""
+
+A = TypeVar("A")
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+def hyperparameters(cls: type[A]) -> type[A]:
+    """Decorator of an algorithm's class: a frozen dataclass whose values are checked when it is made."""
+    checked = pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config={"extra": "forbid"})
+    return cast(type[A], checked(cls))
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What the rest of the program must know of an algorithm; the same in every round."""
+
+    personal: bool = False
+    """Each site ends with a model of its own."""
+    exchanges: bool = True
+    """Sites send their models."""
+    is_mean: bool = True
+    """The common model is the mean of the sites' models with weights rho: only then can one be left out of it."""
+    accumulates: bool = True
+    """Credit adds up over the rounds; if not, a round's replaces it."""
+    weighs_by_earlier_rounds: bool = False
+    """A round's weights follow from the credit before it, not from that after it."""
+    sites_claim_novelty: bool = False
+    """Eq. 2 is measured by the sites, a round later."""
+    weights_are_measured: bool = False
+    """Weights follow from the models, so that nobody can work them out from a ledger."""
+    expels: bool = False
+    """Sites may be dropped for good."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What was measured of a site in one round; a subclass says what its method measures beside this."""
+
+    n_train: int
+
+
+@dataclass(frozen=True)
+class State:
+    """The server between two rounds."""
+
+    sites: tuple[str, ...]
+    """Everybody who may be asked in the next round; within a round, those who are."""
+    params: Params
+    round_no: int = 0
+    """The next round's number."""
+    rho: Mapping[str, float] = field(default_factory=dict)
+    """The weights that built `params`; empty before the first round."""
+    shares: Mapping[str, float] = field(default_factory=dict)
+    """Contributions so far, of everybody ever measured; they sum to 1."""
+    credit: Credit = field(default_factory=Credit)
+    own: Any = None
+    """What this algorithm alone keeps, a frozen dataclass: see `Algorithm.initial_own`."""
+    measured: Mapping[str, Facts] = field(default_factory=dict)
+    """What the last round measured of each site; goes to the ledger."""
+    strangers: tuple[str, ...] = ()
+    """Sites whose running statistics did not enter `params`."""
+    expelled: tuple[str, ...] = ()
+    """Sites that the method asks no more, whether they are still connected or not."""
+    draws: Mapping[str, int] = field(default_factory=dict)
+    """How often each site was drawn, where not all take part in every round."""
+    notes: tuple[str, ...] = ()
+    """What the method has to say about the last round; goes to the ledger."""
+
+
+class Answers(Sequence[Reply]):
+    """The usable replies of a round, sorted by site, and what is worked out of their models once."""
+
+    def __init__(self, replies: Sequence[Reply], starts: Mapping[str, Params]) -> None:
+        self.replies = tuple(replies)
+        self.starts = starts
+        """The model that each site started from."""
+        self._found: dict[str, Any] = {}
+
+    def __getitem__(self, i: Any) -> Any:
+        return self.replies[i]
+
+    def __len__(self) -> int:
+        return len(self.replies)
+
+    def __iter__(self) -> Iterator[Reply]:
+        return iter(self.replies)
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        return tuple(reply.site for reply in self.replies)
+
+    @property
+    def models(self) -> list[Params]:
+        return models_of(self.replies)
+
+    @property
+    def products(self) -> NDArray[np.float64]:
+        """Inner products of the updates: of what is trained, against what each site started from."""
+        return self.once("products", self._products)
+
+    def _products(self) -> NDArray[np.float64]:
+        starts = [self.starts[site] for site in self.sites]
+        if all(start is starts[0] for start in starts):
+            return gram(self.models, starts[0])
+        return inner_products([m.trainable - start.trainable for m, start in zip(self.models, starts, strict=True)])
+
+    def once(self, what: str, work: Callable[[], A]) -> A:
+        """What is called so, worked out the first time that it is asked for."""
+        if what not in self._found:
+            self._found[what] = work()
+        return cast(A, self._found[what])
+
+    def with_replies(self, replies: Sequence[Reply]) -> "Answers":
+        """Some of the replies, perhaps with other claims; what was worked out is kept where the models are the same."""
+        chosen = Answers(replies, self.starts)
+        if len(replies) == len(self.replies):
+            chosen._found = self._found
+        return chosen
+
+
+@dataclass(frozen=True)
+class Aggregated:
+    """What a round makes of the replies."""
+
+    params: Params
+    own: Any = None
+    notes: tuple[str, ...] = ()
+
+
+class Algorithm:
+    """A method, as FedAvg would do what it does not say otherwise.
+
+    A round is: ask, measure, earn, weigh, aggregate. `measure` sees the models, and its result goes to the ledger;
+    `gains`, `weigh` and `shares` are pure functions of what the ledger holds.
+    """
+
+    terms: ClassVar[type[Terms]] = Terms
+    """What `measure` gives for a site; its fields are what the ledger keeps."""
+
+    @property
+    def traits(self) -> Traits:
+        return Traits()
+
+    @property
+    def keeps(self) -> type | None:
+        """What a site keeps beside its model (`Memory.own`): a frozen dataclass, or nothing."""
+        return None
+
+    @property
+    def uses_errors(self) -> bool:
+        """Whether shares follow from the sites' validation errors (Eq. 3)."""
+        return False
+
+    def initial_own(self, params: Params) -> Any:
+        """What the algorithm alone keeps at the server, before the first round; a frozen dataclass, or None."""
+        return None
+
+    def begin(self, sites: Sequence[str], params: Params) -> State:
+        """The server before the first round."""
+        return State(sites=tuple(sites), params=params, own=self.initial_own(params))
+
+    # At the site.
+
+    def local(self, site: Site, task: Task, memory: Memory | None) -> tuple[Reply, Memory]:
+        """One round at a site."""
+        return train(site, task, memory)
+
+    def evaluate(self, site: Site, task: Task, memory: Memory | None) -> Reply:
+        """How the model that this site would use does on its data."""
+        return evaluate_global(site, task, memory)
+
+    # At the server.
+
+    def task(self, state: State, site: str) -> Task:
+        """What a site is sent."""
+        rho = state.rho.get(site, 0.0) if state.rho and self.traits.is_mean else None
+        known = site not in state.strangers
+        return Task(site, state.round_no, state.params, rho=rho, has_its_statistics=known)
+
+    def measure(self, state: State, answers: Answers, ask: Ask) -> dict[str, Any]:
+        """The terms of each site whose reply counts."""
+        return {reply.site: self.terms(reply.n_train) for reply in answers}
+
+    def gains(self, credit: Credit, terms: Mapping[str, Any]) -> Gains:
+        """What each site earns by the round's terms."""
+        return {site: (float(term.n_train),) for site, term in terms.items()}
+
+    def earn(self, credit: Credit, terms: Mapping[str, Any]) -> Credit:
+        """The credit after a round."""
+        gains = self.gains(credit, terms)
+        return credit.plus(gains) if self.traits.accumulates else credit.replaced(gains)
+
+    def weigh(self, credit: Credit, terms: Mapping[str, Any]) -> dict[str, float]:
+        """rho: the weights of the sites in `terms`; they sum to 1."""
+        return normalise({site: credit[site].value for site in terms})
+
+    def shares(self, credit: Credit, n_rounds: Mapping[str, int] | None = None) -> dict[str, float]:
+        """Contributions so far, of everybody ever measured; they sum to 1.
+
+        `n_rounds` says in how many rounds a site was measured, where the credit is of some rounds of a run alone.
+        """
+        return normalise(self.earned(credit))
+
+    def earned(self, credit: Credit) -> dict[str, float]:
+        """What each site has earned a round, or last."""
+        if self.traits.accumulates:
+            return {site: account.means[0] for site, account in credit.items()}
+        return {site: account.value for site, account in credit.items()}
+
+    def aggregate(self, state: State, answers: Answers, rho: Mapping[str, float]) -> Aggregated:
+        """The next common model: the mean of the sites' models (Eq. 6)."""
+        return Aggregated(weighted_sum(answers.models, [rho[site] for site in answers.sites]), state.own)
+
+    def dropped(self, credit: Credit, terms: Mapping[str, Any]) -> dict[str, str]:
+        """Sites that are asked no more, and what is said of it."""
+        return {}
+
+    def round(self, state: State, ask: Ask) -> State:
+        """One round at the server; the only one there is."""
+        tasks = [self.task(state, site) for site in state.sites]
+        answers = Answers(ask(tasks), {task.site: task.params for task in tasks})
+        terms = self.measure(state, answers, ask)
+        credit, rho, shares = self.follow(state.credit, terms)
+        after = self.aggregate(state, answers, rho)
+        dropped = self.dropped(credit, terms)
+        return replace(
+            state,
+            sites=tuple(site for site in state.sites if site not in dropped),
+            round_no=state.round_no + 1,
+            params=after.params,
+            rho=rho,
+            shares=shares,
+            credit=credit,
+            own=after.own,
+            measured={site: self.recorded(term) for site, term in terms.items()},
+            notes=(*after.notes, *dropped.values()),
+        )
+
+    def follow(self, before: Credit, terms: Mapping[str, Any]) -> tuple[Credit, dict[str, float], dict[str, float]]:
+        """Credit, weights and shares after a round: all that follows from what was measured."""
+        credit = self.earn(before, terms)
+        rho = self.weigh(before if self.traits.weighs_by_earlier_rounds else credit, terms)
+        return credit, rho, self.shares(credit) if credit else rho
+
+    # The record.
+
+    def recorded(self, term: Any) -> dict[str, Any]:
+        """What the ledger holds of a site beside what the site itself said."""
+        return {name: value for name, value in asdict(term).items() if name not in SAID}
+
+    def read(self, sites: Mapping[str, Facts]) -> dict[str, Any]:
+        """A round's terms from what the ledger holds; a LookupError where an earlier version did not record them."""
+        names = [one.name for one in fields(self.terms)]
+        return {site: self.terms(**{name: facts[name] for name in names}) for site, facts in sites.items()}
+
+    def signed(self, said: Any, before: Facts) -> dict[str, Any]:
+        """What the ledger holds of a site because it said so in its signed answer; `before` is of the round before."""
+        return {}
+
+    def lasting(self, rounds: Sequence[Mapping[str, Any]], site: str) -> list[float]:
+        """The part of what a site earned in each of these rounds that counts at their end."""
+        return [1.0] * len(rounds)
+
+    def smoothed(self, facts: Facts) -> Facts:
+        """Facts by which a small change of a site's error changes its credit by little."""
+        return facts
+
+    def replay(self) -> "Replayer":
+        """Checks a ledger's rounds one after the other."""
+        return Replayer(self)
+
+
+class Replayer:
+    """All credit, weights and shares once more, from what a ledger holds of each round."""
+
+    is_guarded = False
+
+    def __init__(self, algorithm: Algorithm) -> None:
+        self.algorithm = algorithm
+        self.credit = Credit()
+
+    def round(self, sites: Mapping[str, Facts]) -> tuple[dict[str, float], dict[str, float], list[tuple[str, str]]]:
+        """Weights and shares after a round, and what does not follow from what: sites with a sentence."""
+        self.credit, rho, shares = self.algorithm.follow(self.credit, self.algorithm.read(sites))
+        return (
+            rho,
+            shares,
+            []
+            if self.is_guarded
+            else [
+                (site, "the guard is off, and says something of it")
+                for site, facts in sites.items()
+                if "trust" in facts
+            ],
+        )
+
+
+SAID = ("n_train", "err", "score_local", "loss_before", "weight")
+"""Terms that the ledger holds under these names for every method: a site's own words, and its weight."""
+
+
+def models_of(replies: Sequence[Reply]) -> list[Params]:
+    return [reply.params for reply in replies if reply.params is not None]

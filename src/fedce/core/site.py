@@ -1,0 +1,109 @@
+"""The half of an algorithm that runs at a hospital: what it has there, and what most methods do with it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedce.messages import Evaluation, Reply, Task
+from fedce.params import Params, leave_out, splice
+
+Moments = Mapping[str, NDArray[np.float32]]
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What a site keeps between rounds."""
+
+    round_no: int
+    params: Params
+    """The model that the site sent in that round."""
+    moments: Moments = field(default_factory=dict)
+    """The optimizer's moments."""
+    own: Any = None
+    """What this algorithm alone keeps at a site: see `Algorithm.keeps`."""
+
+
+@dataclass(frozen=True)
+class Trained:
+    params: Params
+    loss: float
+    moments: Moments
+
+
+@dataclass(frozen=True)
+class Pull:
+    """A proximal term: strength / 2 * |w - towards|^2 is added to the loss."""
+
+    towards: Params
+    strength: float
+
+
+class Site(Protocol):
+    """A hospital as an algorithm sees it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def n_train(self) -> int: ...
+    def train(self, params: Params, round_no: int, moments: Moments, pull: Pull | None = None) -> Trained:
+        """Train for the configured epochs, starting from `params`."""
+
+    def loss(self, params: Params) -> float:
+        """Mean loss on the training split, without training."""
+
+    def score(self, params: Params) -> float:
+        """Mean Dice on the validation split."""
+
+    def score_replicates(self, params: Params) -> tuple[float, ...]:
+        """The same score on bootstrap samples of the validation cases, which are the same in every round."""
+
+    def evaluate(self, params: Params, without: Params | None) -> Evaluation:
+        """Validation and test Dice of a model, and of the model without this site."""
+
+
+def train(
+    site: Site, task: Task, memory: Memory | None, start: Params | None = None, pull: Pull | None = None
+) -> tuple[Reply, Memory]:
+    """Score the received model, train it, and answer with the result: the part that all algorithms share."""
+    start = start or task.params
+    score = site.score(start)
+    trained = site.train(start, task.round_no, memory.moments if memory else {}, pull)
+    score_local = site.score(trained.params) if task.score_local else None
+    reply = Reply(
+        site.name,
+        task.round_no,
+        site.n_train,
+        trained.params,
+        score=score,
+        loss=trained.loss,
+        score_local=score_local,
+    )
+    return reply, Memory(task.round_no, trained.params, moments=trained.moments)
+
+
+def without_site(task: Task, memory: Memory | None) -> Params | None:
+    """The received model without this site's part in it, or None if that can't be told.
+
+    Uses the model that the site sent in the previous round: only then is the result exactly the weighted mean
+    of the others' models (D3). Where it sent none that entered, the received model is the others' as it is (D10).
+    """
+    if task.rho == 0:
+        return task.params
+    if memory is None or memory.round_no != task.round_no - 1 or task.rho is None or task.rho > 1 - 1e-6:
+        return None
+    without = leave_out(task.params, task.rho, memory.params)
+    return without if task.has_its_statistics else splice(without, task.params)
+
+
+def evaluate_global(site: Site, task: Task, memory: Memory | None) -> Reply:
+    """Evaluate the common model."""
+    evaluation = site.evaluate(task.params, without_site(task, memory))
+    return Reply(site.name, task.round_no, site.n_train, evaluation=evaluation)
+
+
+def evaluate_own(site: Site, task: Task, own: Params, without: Params | None = None) -> Reply:
+    """Evaluate the site's own model, and hand it over."""
+    return Reply(site.name, task.round_no, site.n_train, params=own, evaluation=site.evaluate(own, without))

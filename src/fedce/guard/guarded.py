@@ -1,0 +1,366 @@
+"""The guard around any algorithm: who is bad is not there, who is doubtful earns a part, who overstates is corrected.
+
+The algorithm knows nothing of it. docs/trust.md says what is found and what is not.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedce.core.algorithm import Aggregated, Algorithm, Answers, Ask, Facts, Replayer, State, Terms, Traits
+from fedce.core.credit import Credit, Gains
+from fedce.core.site import Memory, Site
+from fedce.core.weights import normalise
+from fedce.guard.signs import FIRST_CLAIMS, Claim, Signs, look, sketches_with, slack_of
+from fedce.messages import Reply, Task
+from fedce.params import Params, sketch
+
+PROBATION = 5
+"""Rounds after which the guard knows a site."""
+NOVELTY_SLACK = 0.05
+"""A site's own measure of Eq. 2 may differ from the server's by so much."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the guard makes of one site in one round."""
+
+    err: float | None
+    """As the site claims it."""
+    signs: Signs
+    trust: float = 1.0
+    """The part of the credit that counts; 0: nothing of the reply is used."""
+    most: float | None = None
+    """The largest error that is believed; None: any."""
+    past: float = 1.0
+    """The part of what the site earned in earlier rounds that counts from now on."""
+
+    @classmethod
+    def of(cls, err: float | None, signs: Signs) -> "Verdict":
+        most = None
+        if signs.contradicts_itself and err is not None and signs.excess is not None:
+            most = max(err - signs.excess, 0.0)
+        return cls(err, signs, signs.trust, most, signs.past)
+
+    @classmethod
+    def read(cls, facts: Facts) -> "Verdict":
+        return cls(facts["err"], Signs(**facts["signs"]), facts["trust"], facts["most"], facts.get("past", 1.0))
+
+    @property
+    def recorded(self) -> dict[str, Any]:
+        return {"trust": self.trust, "most": self.most, "past": self.past, "signs": asdict(self.signs)}
+
+    @property
+    def believed(self) -> float | None:
+        return self.err if self.err is None or self.most is None else min(self.err, self.most)
+
+
+@dataclass(frozen=True)
+class GuardState:
+    """What the guard remembers, and what the guarded algorithm does."""
+
+    inner: Any = None
+    sketches: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
+    """Of each site's last updates."""
+    suspects: tuple[str, ...] = ()
+    """Sites that went against the others, and have not come back."""
+    doubted: tuple[str, ...] = ()
+    """Sites that contradicted themselves in the first rounds."""
+    verdicts: Mapping[str, Verdict] = field(default_factory=dict)
+    """Of the last round."""
+
+
+@dataclass(frozen=True)
+class GuardedTerms(Terms):
+    inner: Any
+    """What the algorithm measured; None of a site whose reply is not used."""
+    verdict: Verdict
+    novelty: float | None = None
+    """Eq. 2 as the site said and as far as it is believed, where sites measure it."""
+
+
+@dataclass(frozen=True)
+class Examined:
+    """A round as the guard sees it."""
+
+    believed: Answers
+    """What the algorithm gets to see."""
+    verdicts: Mapping[str, Verdict]
+    sketches: Mapping[str, NDArray[np.float32]]
+
+
+@dataclass(frozen=True)
+class Guarded(Algorithm):
+    inner: Algorithm
+
+    @property
+    def traits(self) -> Traits:
+        return self.inner.traits
+
+    @property
+    def keeps(self) -> type | None:
+        return self.inner.keeps
+
+    @property
+    def uses_errors(self) -> bool:
+        return self.inner.uses_errors
+
+    def initial_own(self, params: Params) -> GuardState:
+        return GuardState(self.inner.initial_own(params))
+
+    def local(self, site: Site, task: Task, memory: Memory | None) -> tuple[Reply, Memory]:
+        return self.inner.local(site, task, memory)
+
+    def evaluate(self, site: Site, task: Task, memory: Memory | None) -> Reply:
+        return self.inner.evaluate(site, task, memory)
+
+    def task(self, state: State, site: str) -> Task:
+        return self.inner.task(_of_inner(state), site)
+
+    def measure(self, state: State, answers: Answers, ask: Ask) -> dict[str, Any]:
+        found = self._examined(state, answers)
+        terms = self.inner.measure(_of_inner(state), found.believed, ask)
+        return {
+            reply.site: GuardedTerms(
+                reply.n_train,
+                terms.get(reply.site),
+                found.verdicts[reply.site],
+                believed_novelty(reply.novelty, _novelty_in(state.own.verdicts.get(reply.site))),
+            )
+            for reply in answers
+        }
+
+    def _examined(self, state: State, answers: Answers) -> Examined:
+        return answers.once("guard", lambda: self._examine(state, answers))
+
+    def _examine(self, state: State, answers: Answers) -> Examined:
+        updates = {
+            reply.site: sketch(reply.params.trainable - answers.starts[reply.site].trainable)
+            for reply in answers
+            if reply.params is not None
+        }
+        own: GuardState = state.own
+        sketches = sketches_with(own.sketches, updates, sketch(state.params.trainable))
+        claims = {reply.site: claim_of(reply, own.verdicts.get(reply.site)) for reply in answers}
+        entered = {site: state.rho.get(site, 0.0) for site in answers.sites}
+        signs = look(
+            answers.sites,
+            answers.products,
+            sketches,
+            claims,
+            entered,
+            suspects=own.suspects,
+            round_no=state.round_no,
+            doubted=own.doubted,
+        )
+        if self.traits.sites_claim_novelty:
+            signs = self._with_novelty(state, answers, signs)
+        verdicts = {reply.site: Verdict.of(reply.error_without, signs[reply.site]) for reply in answers}
+        used = [reply for reply in answers if verdicts[reply.site].trust > 0] or list(answers)
+        believed = [
+            replace(
+                reply,
+                error_without=verdicts[reply.site].believed,
+                novelty=believed_novelty(reply.novelty, _novelty_in(own.verdicts.get(reply.site))),
+            )
+            for reply in used
+        ]
+        return Examined(answers.with_replies(believed), verdicts, sketches)
+
+    def _with_novelty(self, state: State, answers: Answers, signs: Mapping[str, Signs]) -> dict[str, Signs]:
+        """With Eq. 2 as the server measures it, to hold the sites' own word against in the next round."""
+        bad = [site for site, found in signs.items() if found.is_bad]
+        measured = self.inner.novelty(  # type: ignore[attr-defined]
+            _of_inner(state), answers, without=bad if len(bad) < len(signs) else ()
+        )
+        return {site: replace(found, novelty=measured[site]) for site, found in signs.items()}
+
+    def gains(self, credit: Credit, terms: Mapping[str, Any]) -> Gains:
+        """As far as each site is trusted; whoever is bad earns nothing in a round in which others are measured."""
+        gains = self.inner.gains(credit, _used(terms))
+        if not gains:
+            return {}
+        nothing = tuple(0.0 for _ in next(iter(gains.values())))
+        counting = {site: term for site, term in terms.items() if site in gains or term.inner is None}
+        return {
+            site: tuple(term.verdict.trust * gain for gain in gains.get(site, nothing))
+            for site, term in counting.items()
+        }
+
+    def earn(self, credit: Credit, terms: Mapping[str, Any]) -> Credit:
+        """Noise takes some rounds to be known for it: until then a bad site loses what it had."""
+        gains = self.gains(credit, terms)
+        kept = {site: terms[site].verdict.past for site in gains if terms[site].verdict.past < 1}
+        kept |= {
+            site: 0.0
+            for site in gains
+            if terms[site].verdict.trust == 0 and site in credit and credit[site].rounds < PROBATION
+        }
+        before = credit.keeping(kept)
+        return before.plus(gains) if self.traits.accumulates else before.replaced(gains)
+
+    def weigh(self, credit: Credit, terms: Mapping[str, Any]) -> dict[str, float]:
+        rho = self.inner.weigh(credit, _used(terms))
+        if not self.traits.accumulates and any(0 < term.verdict.trust < 1 for term in terms.values()):
+            rho = normalise(rho)
+        return {site: rho.get(site, 0.0) for site in terms}
+
+    def shares(self, credit: Credit, n_rounds: Mapping[str, int] | None = None) -> dict[str, float]:
+        """Whoever was measured in fewer rounds than the guard needs to know a site counts as at most the least of those
+        whom it knows: noise could otherwise come for two rounds and leave with their credit.
+        """
+        n_rounds = n_rounds or {site: account.rounds for site, account in credit.items()}
+        found = _without_floor(self.inner.shares(credit), credit)
+        known = [share for site, share in found.items() if n_rounds[site] >= PROBATION and share > 0]
+        new = {site: n for site, n in n_rounds.items() if n < PROBATION}
+        if not known or not new:
+            return found
+        return normalise({**found, **{site: min(found[site], min(known)) * n / PROBATION for site, n in new.items()}})
+
+    def aggregate(self, state: State, answers: Answers, rho: Mapping[str, float]) -> Aggregated:
+        found = self._examined(state, answers)
+        entering = {site: rho[site] for site in found.believed.sites}
+        after = self.inner.aggregate(_of_inner(state), found.believed, entering)
+        own = GuardState(
+            after.own,
+            found.sketches,
+            suspects_after(state.own.suspects, found.verdicts),
+            doubted_after(state.own.doubted, found.verdicts, state.round_no),
+            found.verdicts,
+        )
+        return replace(after, own=own)
+
+    def dropped(self, credit: Credit, terms: Mapping[str, Any]) -> dict[str, str]:
+        return self.inner.dropped(credit, _used(terms))
+
+    def recorded(self, term: GuardedTerms) -> dict[str, Any]:
+        measured = {} if term.inner is None else self.inner.recorded(term.inner)
+        if self.traits.sites_claim_novelty:
+            measured["cos"] = term.novelty
+        return {**measured, **term.verdict.recorded}
+
+    def read(self, sites: Mapping[str, Facts]) -> dict[str, Any]:
+        verdicts = {site: Verdict.read(facts) for site, facts in sites.items()}
+        used = {
+            site: {**facts, "err": verdicts[site].believed}
+            for site, facts in sites.items()
+            if verdicts[site].trust > 0 or not any(verdict.trust for verdict in verdicts.values())
+        }
+        inner = self.inner.read(used)
+        return {site: GuardedTerms(facts["n_train"], inner.get(site), verdicts[site]) for site, facts in sites.items()}
+
+    def signed(self, said: Any, before: Facts) -> dict[str, Any]:
+        found = self.inner.signed(said, before)
+        if "cos" not in found:
+            return found
+        return {**found, "cos": believed_novelty(found["cos"], before.get("signs", {}).get("novelty"))}
+
+    def lasting(self, rounds: Sequence[Mapping[str, Any]], site: str) -> list[float]:
+        """What a site lost because it was found to be bad before the guard knew it, or shared because it had a twin."""
+        parts = [1.0] * len(rounds)
+        there = [n for n, terms in enumerate(rounds) if site in terms]
+        bad = [k for k, n in enumerate(there[:PROBATION]) if rounds[n][site].verdict.trust == 0]
+        for n in there[: bad[-1]] if bad else []:
+            parts[n] = 0.0
+        for n in there:
+            if (past := rounds[n][site].verdict.past) < 1:
+                parts[:n] = [part * past for part in parts[:n]]
+        return parts
+
+    def smoothed(self, facts: Facts) -> Facts:
+        """The bound on a claimed error without its jump."""
+        verdict = Verdict.read(facts)
+        if verdict.err is None or verdict.signs.excess is None:
+            return facts
+        most = verdict.err - verdict.signs.excess + verdict.signs.slack + verdict.signs.weight
+        return {**facts, "err": min(verdict.err, most), "most": None}
+
+    def replay(self) -> Replayer:
+        return GuardReplayer(self)
+
+
+class GuardReplayer(Replayer):
+    """Also: what the guard made of each site must follow from what it saw, and that from what is known."""
+
+    is_guarded = True
+
+    def __init__(self, algorithm: Guarded) -> None:
+        super().__init__(algorithm)
+        self.suspects: tuple[str, ...] = ()
+        self.doubted: tuple[str, ...] = ()
+        self.round_no = 0
+        self.entered: Mapping[str, float] = {}
+
+    def round(self, sites: Mapping[str, Facts]) -> tuple[dict[str, float], dict[str, float], list[tuple[str, str]]]:
+        rho, shares, problems = super().round(sites)
+        verdicts = {site: Verdict.read(facts) for site, facts in sites.items()}
+        for site, verdict in verdicts.items():
+            signs = verdict.signs
+            excess = Claim(sites[site]["score"], verdict.err, ()).excess
+            known = (signs.suspected, signs.excess, signs.weight)
+            # Earlier formats had one slack for all rounds.
+            slack = slack_of(site in self.doubted, self.round_no) if "slack" in sites[site]["signs"] else signs.slack
+            if known != (site in self.suspects, excess, self.entered.get(site, 0.0)) or signs.slack != slack:
+                problems.append((site, "what the guard saw does not follow from the ledger"))
+            if Verdict.of(verdict.err, signs) != verdict:
+                problems.append((site, "the trust in it does not follow from what the guard saw"))
+        self.suspects = suspects_after(self.suspects, verdicts)
+        self.doubted = doubted_after(self.doubted, verdicts, self.round_no)
+        self.round_no += 1
+        self.entered = {site: float(facts["weight"]) for site, facts in sites.items()}
+        return rho, shares, problems
+
+
+def _without_floor(shares: dict[str, float], credit: Credit) -> dict[str, float]:
+    """Some methods give everybody a little; who has earned nothing where others have gets nothing."""
+    idle = [site for site, share in shares.items() if share > 0 and not any(credit[site].totals)]
+    if not idle or len(idle) == len(shares):
+        return shares
+    return normalise({**shares, **dict.fromkeys(idle, 0.0)})
+
+
+def _of_inner(state: State) -> State:
+    return replace(state, own=state.own.inner)
+
+
+def _used(terms: Mapping[str, GuardedTerms]) -> dict[str, Any]:
+    return {site: term.inner for site, term in terms.items() if term.inner is not None}
+
+
+def _novelty_in(last: Verdict | None) -> float | None:
+    return last.signs.novelty if last else None
+
+
+def claim_of(reply: Reply, last: Verdict | None) -> Claim:
+    """What a reply says, beside what was known of the site in the round before."""
+    claim = Claim(reply.score, reply.error_without, reply.error_replicates)
+    if last is None:
+        return claim
+    return replace(
+        claim,
+        last_error=last.err,
+        was_uniform=last.signs.uniform,
+        mean_agreement=last.signs.mean_agreement,
+        rounds_alike=last.signs.rounds_alike,
+    )
+
+
+def believed_novelty(claimed: float | None, measured: float | None) -> float | None:
+    """Eq. 2 as a site measured it, unless the server measured less: the update that it is about came a round ago."""
+    return measured if claimed is not None and measured is not None and claimed > measured + NOVELTY_SLACK else claimed
+
+
+def suspects_after(before: Sequence[str], verdicts: Mapping[str, Verdict]) -> tuple[str, ...]:
+    """Who is suspected in the next round; whoever did not reply stays what he was."""
+    absent = {site for site in before if site not in verdicts}
+    return tuple(sorted(absent | {site for site, verdict in verdicts.items() if verdict.signs.is_adverse}))
+
+
+def doubted_after(before: Sequence[str], verdicts: Mapping[str, Verdict], round_no: int) -> tuple[str, ...]:
+    """Who claimed more in the first rounds than honest sites do is held to what they claim then."""
+    if round_no > FIRST_CLAIMS:
+        return tuple(before)
+    return tuple(sorted({*before, *(site for site, found in verdicts.items() if found.signs.contradicts_itself)}))
