@@ -557,6 +557,7 @@ def study(
         from fedce import studies
         from fedce.files import read_sealed
         from fedce.jobs import Store
+        from fedce.report.study import write_study_report
         from fedce.studies import writing
 
         names = studies.wanted(name)
@@ -567,7 +568,9 @@ def study(
         display.estimate(kept, studies.needed(names, context), workers, ask=False)
         outcomes = studies.conduct(names, context, workers, display.progress)
         folder = out or Path("runs") / f"study-{name}-{Path(config.data.source).name}"
-        page = writing.write(folder, outcomes, studies.about(context, shlex.join(["fedce", *sys.argv[1:]])))
+        writing.write(folder, outcomes, studies.about(context, shlex.join(["fedce", *sys.argv[1:]])))
+        # From the files, so that 'fedce report' gives the same page again.
+        page = write_study_report(folder)
         display.show(*study_tables(outcomes, display.stdout.width))
         display.notice(f"written to {page}")
     if as_json:
@@ -785,7 +788,8 @@ def inspect(target: Path, source: str | None, out: Path | None, assignments: tup
     with JobsDisplay(quiet=as_json) as display:
         from fedce.data import load_sites
         from fedce.data.inspection import inspect_sites
-        from fedce.report.inspection import source_name, summary, write_inspection
+        from fedce.data.remarks import summary
+        from fedce.report.inspection import source_name, write_inspection
 
         sites = load_sites(config.data, notify=display.notice)
         found = inspect_sites(sites)

@@ -33,9 +33,9 @@ from fedce.identity import coordinator
 from fedce.learn import Learner
 from fedce.messages import Member, Reply, Task
 from fedce.params import Layout, Params, to_named
+from fedce.pictures.examples import Example, example, write_examples
 from fedce.record import FORMAT, RunFolder, format_of
 from fedce.report import write_report
-from fedce.report.examples import Example, example, write_examples
 from fedce.results import results_of
 from fedce.site import member_of, perform
 
@@ -87,7 +87,7 @@ class Result:
 
     def plot(self, path: str | Path) -> Path:
         """Save a picture of the contributions over the rounds (PNG, SVG or PDF by the ending)."""
-        from fedce.report.plots import save_contributions
+        from fedce.pictures.plots import save_contributions
 
         return save_contributions(RunFolder.open(self.folder).rounds(), Path(path))
 

@@ -84,7 +84,7 @@ class Watch:
         newest, began = rounds[-1]["time"], monotonic()
         rested = began >= self.rest_until or self.record.results is not None
         if newest != self.drawn and (rested or self.figures is None):
-            from fedce.report import plots
+            from fedce.pictures import plots
 
             self.figures = {"contributions": plots.contributions(rounds), "progress": plots.progress(rounds)}
             self.drawn = newest

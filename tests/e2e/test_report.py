@@ -18,10 +18,11 @@ from fedce.data import load_sites
 from fedce.display import interval_lines, results_table
 from fedce.files import read_sealed, write_sealed
 from fedce.ledger import Checked
+from fedce.pictures import plots
 from fedce.predict import load_learner
 from fedce.publish import member_view
 from fedce.record import RunFolder
-from fedce.report import NO_ALARM, NOBODY_LOOKED, plots, standalone, summary, write_report
+from fedce.report import NO_ALARM, NOBODY_LOOKED, standalone, summary, write_report
 from support import made_anew, open_page, rename_site, write_site
 
 SMALL = ("--scale", "tiny", "--workers", 1, "--set", "data.size=32", "--set", "model.channels=[4,8]", "--json")

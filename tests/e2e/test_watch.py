@@ -17,8 +17,9 @@ from urllib.request import Request, urlopen
 import pytest
 
 from fedce.files import append_line
+from fedce.pictures import plots
 from fedce.record import RunFolder
-from fedce.report import live, plots
+from fedce.report import live
 from fedce.watch import Watch, WatchServer, open_browser
 from support import open_page
 
