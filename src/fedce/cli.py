@@ -192,6 +192,7 @@ def _conduct(
         display.notice("starting (importing torch and MONAI)")
         from fedce import experiment
         from fedce.files import write_bytes
+        from fedce.present.reported import complete
         from fedce.record import RunFolder
 
         observer = experiment.Observer(display.notice, display.start, display.round)
@@ -204,6 +205,7 @@ def _conduct(
                 result = experiment.resume(out, workers=workers, observer=observer, command=command)
             else:
                 result = experiment.execute(config, out, replace=replace, observer=observer, command=command)
+            complete(result)
         except EngineError as error:
             hint = f"; continue with 'fedce run --resume {out}'"
             if error.trace:

@@ -474,6 +474,26 @@ def test_a_run_killed_between_its_end_and_its_results_stays_sound(tmp_path: Path
     assert verified.exit_code == 0, verified.output
 
 
+def test_a_session_writes_no_page(tmp_path: Path, undisturbed: Path):
+    """Whoever started it does, and the page of earlier results is gone meanwhile."""
+    out = tmp_path / "run"
+    shutil.copytree(undisturbed, out)
+    (out / "results.json").unlink()
+    experiment.resume(out)
+    assert (out / "results.json").exists()
+    assert not (out / "report.html").exists()
+
+
+def test_a_run_killed_between_its_results_and_its_report_gets_its_report(tmp_path: Path, undisturbed: Path, fedce):
+    out = tmp_path / undisturbed.name
+    shutil.copytree(undisturbed, out)
+    (out / "report.html").unlink()
+    resumed = fedce("run", "--resume", out)
+    assert resumed.exit_code == 0, resumed.output
+    assert "is finished; nothing to do" in resumed.stderr
+    assert (out / "report.html").read_bytes() == (undisturbed / "report.html").read_bytes()
+
+
 @pytest.mark.parametrize("what", ["state", "memory"])
 def test_a_half_written_checkpoint_is_named_and_can_be_thrown_away(tmp_path: Path, undisturbed: Path, fedce, what):
     """No kill leaves one, because files are renamed when they are whole; a failing disk may."""
