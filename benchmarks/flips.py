@@ -22,9 +22,9 @@ from fedce import experiment
 from fedce.config import Config, parse
 from fedce.data import Sites, load_sites
 from fedce.errors import FedceError
+from fedce.present.pages.run import write_report
 from fedce.present.reported import complete
 from fedce.record import RunFolder
-from fedce.report import write_report
 
 SAME, SAID = "the same bits", "one line"
 

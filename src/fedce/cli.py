@@ -186,9 +186,9 @@ def _conduct(
     config: "Config | None", out: Path, workers: int | None, replace: bool, as_json: bool, command: str
 ) -> None:
     """Run or resume with a display, and print the results."""
-    from fedce.display import Display
+    from fedce.present.progress import RunDisplay
 
-    with Display(quiet=as_json, out=out) as display:
+    with RunDisplay(quiet=as_json, out=out) as display:
         display.notice("starting (importing torch and MONAI)")
         from fedce import experiment
         from fedce.files import write_bytes
@@ -249,10 +249,10 @@ def deploy(engine: str, config_file: Path, out: Path, assignments: tuple[str, ..
 @one_line_errors
 def report(folder: Path, standalone: Path | None, no_examples: bool) -> None:
     """Write report.html of a run or a study again, or of all runs in a folder side by side."""
+    from fedce.present.pages.folder import write_folder_report
+    from fedce.present.pages.run import write_report
+    from fedce.present.pages.study import write_study_report
     from fedce.record import RunFolder
-    from fedce.report import write_report
-    from fedce.report.folder import write_folder_report
-    from fedce.report.study import write_study_report
 
     if folder.is_dir() and not RunFolder(folder).config_file.exists():
         if standalone or no_examples:
@@ -277,8 +277,8 @@ def report(folder: Path, standalone: Path | None, no_examples: bool) -> None:
 @one_line_errors
 def watch(run_folder: Path, port: int, no_browser: bool) -> None:
     """Show RUN on a local page that updates itself, while it goes on and after; Ctrl-C ends the page, not the run."""
+    from fedce.present.watch import Watch, WatchServer, open_browser
     from fedce.record import RunFolder
-    from fedce.watch import Watch, WatchServer, open_browser
 
     # Ctrl-C is how a page is ended, so it is neither an error nor something to go on with.
     with suppress(KeyboardInterrupt), WatchServer(Watch(RunFolder.open(run_folder)), port) as server:
@@ -322,15 +322,16 @@ def predict(run_folder: Path, images: tuple[Path, ...], out: Path, site: str | N
 @one_line_errors
 def value(target: Path, method: str, store: Path, out: Path | None, workers: int, yes: bool, as_json: bool) -> None:
     """What each site is worth: ground truth by training again, and how well the contributions agree with it."""
-    from fedce.display import JobsDisplay, value_table
+    from fedce.present.progress import JobsDisplay
+    from fedce.present.tables import value_table
 
     with JobsDisplay(quiet=as_json) as display:
         display.notice("starting (importing torch and MONAI)")
         from fedce import value as valuing
         from fedce.files import write_sealed
         from fedce.jobs import Store
+        from fedce.present.pages.run import write_report
         from fedce.record import RunFolder
-        from fedce.report import write_report
 
         valuing.check_method(method)
         config = valuing.config_of(target)
@@ -389,7 +390,8 @@ def compare(
 ) -> None:
     """Several algorithms, several seeds, one table; nothing is trained twice."""
     from fedce.config import load, parse_assignment
-    from fedce.display import JobsDisplay, compare_tables, truth_table
+    from fedce.present.progress import JobsDisplay
+    from fedce.present.tables import compare_tables, truth_table
 
     named = {"data.source": data, "data.scale": scale, "rounds": rounds}
     changes = {key: value for key, value in named.items() if value is not None}
@@ -427,7 +429,7 @@ def compare(
             "truth": asdict(found) if found else None,
         }
         comparing.write(folder, rows, about)
-        display.show(*compare_tables(rows), *([truth_table(found)] if found else []))
+        display.show(*compare_tables(rows, display.stdout.width), *([truth_table(found)] if found else []))
         display.notice(f"written to {folder}")
     if as_json:
         click.echo((folder / "compare.json").read_text("utf-8"))
@@ -448,11 +450,12 @@ def allocate(
 ) -> None:
     """Share a budget by a run's contributions, exactly to the cent, with other rules beside."""
     from fedce import allocation
-    from fedce.display import allocation_table
     from fedce.ledger import checked
+    from fedce.present.pages.allocation import override, write_allocation
+    from fedce.present.sentences import in_doubt
+    from fedce.present.tables import allocation_tables
+    from fedce.present.terminal import Terminal
     from fedce.record import RunFolder
-    from fedce.report import in_doubt
-    from fedce.report.allocation import override, write_allocation
 
     allocation.check_rule(rule)
     run = RunFolder.open(run_folder)
@@ -466,7 +469,8 @@ def allocate(
     if as_json:
         click.echo(json.dumps({name: asdict(payout) for name, payout in payouts.items()}, indent=2, default=str))
         return
-    allocation_table(payouts, rule)
+    terminal = Terminal(quiet=False)
+    terminal.show(*allocation_tables(payouts, rule, terminal.stdout.width))
     click.echo(page)
 
 
@@ -480,8 +484,8 @@ def allocate(
 def publish(run_folder: Path, site: str | None, epsilon: float | None, out: Path | None, as_json: bool) -> None:
     """What may go out of a consortium: one member's own view, or everybody's shares with differential privacy."""
     from fedce import publish as publishing
+    from fedce.present.pages.member import write_member
     from fedce.record import RunFolder
-    from fedce.report.member import write_member
 
     if (site is None) == (epsilon is None):
         raise ConfigError("give either --site NAME or --epsilon E")
@@ -547,7 +551,8 @@ def study(
     """Tables and figures of the paper: performance, fairness, contribution, convergence, free-rider, shift, ablation,
     qualitative, data, scaling, theory; several with commas between, or all. Beyond the paper: robustness."""
     from fedce.config import load, parse_assignment
-    from fedce.display import JobsDisplay, study_tables
+    from fedce.present.progress import JobsDisplay
+    from fedce.present.tables import study_tables
 
     n_rounds, default_seeds, largest = STUDY_SCALES[scale]
     changes: dict[str, Any] = {} if config_file else {"rounds": n_rounds}
@@ -559,7 +564,7 @@ def study(
         from fedce import studies
         from fedce.files import read_sealed
         from fedce.jobs import Store
-        from fedce.report.study import write_study_report
+        from fedce.present.pages.study import write_study_report
         from fedce.studies import writing
 
         names = studies.wanted(name)
@@ -597,7 +602,7 @@ def doctor(
 ) -> None:
     """Look at everything that can be known before round 1; exit code 2 if a run would fail."""
     from fedce.config import load, parse_assignment
-    from fedce.display import FindingsDisplay
+    from fedce.present.progress import FindingsDisplay
 
     named = {"data.source": data, "data.scale": scale}
     changes = {key: value for key, value in named.items() if value is not None}
@@ -609,7 +614,7 @@ def doctor(
     findings = []
     for finding in examine(config, out or default_out(config), display.notice):
         findings.append(finding)
-        display.show(finding)
+        display.tell(finding)
     verdict = verdict_of(findings)
     display.finish(verdict["ready"])
     if as_json:
@@ -750,15 +755,16 @@ def data() -> None:
 def prepare(task: Literal["prostate", "fundus"], source: Path | None, out: Path | None, only_list: bool) -> None:
     """Turn the published prostate or fundus data sets into a folder of sites; the same command goes on where it was."""
     from fedce.data import prepare as preparing
-    from fedce.display import Display, prepared_table
+    from fedce.present.tables import prepared_table
+    from fedce.present.terminal import Terminal
 
     if source is None or only_list:
         click.echo(preparing.guide(task))
         return
     place = out or Path("data") / task
-    with Display(quiet=False, out=place) as display:
+    with Terminal(quiet=False) as display:
         summary = preparing.prepare(task, source, place, display.notice)
-        display.stdout.print(prepared_table(summary))
+        display.show(prepared_table(summary))
         for site in summary.sites:
             for line in (*site.left_out, *site.unmatched[:UNMATCHED_SHOWN]):
                 display.notice(f"{site.source.site} left out {line}")
@@ -777,7 +783,8 @@ def prepare(task: Literal["prostate", "fundus"], source: Path | None, out: Path 
 def inspect(target: Path, source: str | None, out: Path | None, assignments: tuple[str, ...], as_json: bool) -> None:
     """Images, sizes, grey values, masks and near-duplicates of each site, and how different the sites are."""
     from fedce.config import load, parse_assignment
-    from fedce.display import JobsDisplay, inspection_table
+    from fedce.present.tables import inspection_table
+    from fedce.present.terminal import Terminal
 
     is_file = target.suffix == ".toml" and not target.is_dir()
     if source is not None and not is_file:
@@ -787,11 +794,11 @@ def inspect(target: Path, source: str | None, out: Path | None, assignments: tup
     named = {"data.source": source if is_file else str(target)}
     changes = {key: value for key, value in named.items() if value is not None}
     config = load(target if is_file else None, changes | dict(parse_assignment(text) for text in assignments))
-    with JobsDisplay(quiet=as_json) as display:
+    with Terminal(quiet=as_json) as display:
         from fedce.data import load_sites
         from fedce.data.inspection import inspect_sites
         from fedce.data.remarks import summary
-        from fedce.report.inspection import source_name, write_inspection
+        from fedce.present.pages.inspection import source_name, write_inspection
 
         sites = load_sites(config.data, notify=display.notice)
         found = inspect_sites(sites)

@@ -21,8 +21,8 @@ from PIL import Image
 from rich.console import Console
 
 from fedce import experiment, files, load_sites
-from fedce.display import flag_lines, results_table
 from fedce.files import read_tensors
+from fedce.present.results import flag_lines, results_table
 from fedce.record import NO_LINE, RunFolder
 from support import write_site
 

@@ -18,9 +18,9 @@ import pytest
 
 from fedce.files import append_line
 from fedce.pictures import plots
+from fedce.present.pages import live
+from fedce.present.watch import Watch, WatchServer, open_browser
 from fedce.record import RunFolder
-from fedce.report import live
-from fedce.watch import Watch, WatchServer, open_browser
 from support import open_page
 
 NO_TIME_TO_LOSE = "--virtual-time-budget=5000"

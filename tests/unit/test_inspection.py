@@ -14,9 +14,9 @@ from fedce.data.duplicates import Duplicate, Picture, find_duplicates, groups_wi
 from fedce.data.inspection import distance, grey_values, inspect_sites, site_facts
 from fedce.data.remarks import summary
 from fedce.data.splits import stated
-from fedce.display import inspection_table
 from fedce.pictures.examples import example
-from fedce.report.inspection import groups_lines, picture
+from fedce.present.pages.inspection import groups_lines, picture
+from fedce.present.tables import inspection_table
 
 PARTS = ("train", "train", "validation", "test")
 

@@ -6,8 +6,8 @@ from typing import ParamSpec
 
 from fedce import experiment
 from fedce.experiment import Result
+from fedce.present.pages.run import write_report
 from fedce.record import RunFolder
-from fedce.report import write_report
 
 P = ParamSpec("P")
 

@@ -16,7 +16,7 @@ from fedce.data.remarks import summary
 from fedce.data.resizing import to_size
 from fedce.data.sites import Pixels, SiteData, Sites
 from fedce.files import write_bytes
-from fedce.report.pages import page
+from fedce.present.pages import page
 
 PICTURE_SIDE = 160
 """Pixels of the longer side of a picture, at most."""

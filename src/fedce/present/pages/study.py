@@ -10,7 +10,7 @@ from fedce.errors import RunError
 from fedce.files import read_sealed, write_bytes
 from fedce.forms import Study, check
 from fedce.pictures.ink import in_page
-from fedce.report.pages import page
+from fedce.present.pages import page
 from fedce.words import cell_text
 
 

@@ -11,8 +11,8 @@ from time import localtime, strftime
 from typing import Any
 
 from fedce.config import Config
+from fedce.present.sentences import summary
 from fedce.record import RunFolder, flags_by_site
-from fedce.report import summary
 from fedce.words import duration
 
 ROUNDS_TIMED = 20
