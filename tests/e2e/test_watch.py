@@ -202,9 +202,9 @@ def test_who_was_not_drawn_is_shown_as_last_heard_of(growing: Growing):
     growing.lines[2] = json.dumps(entry)
     growing.write(3)
     with served(growing.path, growing.clock) as server:
-        rows = live.values_of(live.Record.read(RunFolder.open(growing.path)), growing.path, growing.clock())["sites"]
+        known = live.known_so_far(live.Record.read(RunFolder.open(growing.path)))
         page = get(server)
-    assert next(row for row in rows if row["site"] == "site1")["score"] == score
+    assert known["last_score"]["site1"] == score
     assert f">{score:.3f}<" in page
 
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from rich.progress import BarColumn, TaskID, TextColumn
 from rich.text import Text
 
-from fedce.present.results import flag_lines, interval_lines, results_table
 from fedce.present.terminal import Terminal, safe_text
 from fedce.words import duration, printable
 
@@ -62,6 +61,9 @@ class RunDisplay(Terminal):
             self.console.print(f"round {n_done}/{task.total:.0f}  {line}", soft_wrap=True)
 
     def finish(self, results: Mapping[str, Any]) -> None:
+        # Not at the top: it imports numpy, and the first notice must not wait for that.
+        from fedce.present.results import flag_lines, interval_lines, results_table
+
         self.show(results_table(results, self.stdout.width), *flag_lines(results))
         fairness = results["fairness"]
         self.stdout.print(

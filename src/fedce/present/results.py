@@ -4,47 +4,46 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rich.console import JustifyMethod
 from rich.table import Table
 
+from fedce.present.columns import Cell, sites_table
 from fedce.present.terminal import BAR_WIDTH, bar, column_width, safe_text
-from fedce.words import cell_text
+from fedce.scoring import MIN_CASES
 
 MOST_ROWS = 30
 """More sites are in the report alone."""
+NOTE_WIDTH = len("(10.0-20.0)  ")
 
 
 def results_table(results: Mapping[str, Any], width: int) -> Table:
     """One row a site: what it has, what the model does for it, what it contributed."""
     title = f"{results['algorithm']} on {Path(results['data']).name}, {results['rounds']} rounds"
     table = Table(title=safe_text(title), title_justify="left")
-    shares = list(results["contributions"].items())
-    if len(shares) > MOST_ROWS:
-        table.caption = f"the {MOST_ROWS} largest contributions of {len(shares)}; the others are in the report"
-        shares = sorted(shares, key=lambda item: -item[1])[:MOST_ROWS]
-    rows = [
-        (
-            site,
-            str(results["images"][site]),
-            # A site that was absent at the end has a share and no Dice.
-            cell_text(results["dice"].get(site), 3) + _dice_interval(results, site),
-            cell_text(results["dice_without"].get(site), 3),
-            f"{100 * share:5.1f} % " + _interval(results, site),
-        )
-        for site, share in shares
-    ]
-    names = ("site", "images", "Dice", "Dice\nwithout", "contribution")
+    shares = results["contributions"]
+    sites = list(shares)
+    if len(sites) > MOST_ROWS:
+        table.caption = f"the {MOST_ROWS} largest contributions of {len(sites)}; the others are in the report"
+        sites = sorted(sites, key=lambda site: -shares[site])[:MOST_ROWS]
+    found = sites_table(results, "terminal", sites)
+    texts = [_texts(column) for column in zip(*found.rows, strict=True)]
     # In a narrow terminal the bar gives way, then a long name goes on below itself; numbers stay whole.
-    columns = zip(*rows, strict=True)
-    taken = sum(column_width(column, *name.split()) for name, column in zip(names, columns, strict=True)) + 1
+    taken = sum(column_width(column, *name.split()) for (name, _), column in zip(found.titles, texts, strict=True)) + 1
     longest_bar = max(0, min(BAR_WIDTH, width - taken))
-    for i, name in enumerate(names):
-        justify: JustifyMethod = "right" if name in names[1:-1] else "left"
-        table.add_column(name, justify=justify, no_wrap=i > 0, overflow="fold")
-    largest = max(results["contributions"].values())
-    for (site, *cells, contribution), (_, share) in zip(rows, shares, strict=True):
-        table.add_row(safe_text(site), *cells, contribution + bar(share / largest, longest_bar))
+    for name, kind in found.titles:
+        table.add_column(name, justify="right" if kind == "number" else "left", no_wrap=kind != "key", overflow="fold")
+    for cells, row in zip(found.rows, zip(*texts, strict=True), strict=True):
+        bars = ("" if cell.part is None else bar(cell.part, longest_bar) for cell in cells)
+        table.add_row(*(safe_text(text + more) for text, more in zip(row, bars, strict=True)))
     return table
+
+
+def _texts(column: tuple[Cell, ...]) -> list[str]:
+    """The cells of a column with their notes; those with a bar are made equally long, so that all bars begin there."""
+    notes = [f"({cell.note.short})" if cell.note else "" for cell in column]
+    if column[0].kind == "bar":
+        width = NOTE_WIDTH if any(notes) else 0
+        return [f"{cell.text:>7} {note:<{width}}" for cell, note in zip(column, notes, strict=True)]
+    return [f"{cell.text} {note}".rstrip() for cell, note in zip(column, notes, strict=True)]
 
 
 def flag_lines(results: Mapping[str, Any]) -> list[str]:
@@ -55,36 +54,8 @@ def flag_lines(results: Mapping[str, Any]) -> list[str]:
     return lines[:MOST_ROWS] + more
 
 
-def _interval(results: Mapping[str, Any], site: str) -> str:
-    """The 95 % interval, where there is one."""
-    found = results["intervals"]
-    if not found:
-        return ""
-    low, high = found["low"].get(site), found["high"].get(site)
-    # Why there is none stands in its place.
-    none = f"({_n_cases(results, 'validation_cases', site) or 'no interval'})"
-    return f"{none if low is None or high is None else f'({100 * low:.1f}-{100 * high:.1f})':<12} "
-
-
-def _dice_interval(results: Mapping[str, Any], site: str) -> str:
-    """The 95 % interval of a Dice over the test cases, or their number, where they are too few."""
-    # Runs of earlier versions have neither.
-    if found := results.get("dice_interval", {}).get(site):
-        low, high = (f"{end:.2f}".removeprefix("0") for end in found)
-        return f" ({low}-{high})"
-    n = _n_cases(results, "test_cases", site)
-    return f" ({n})" if n and site in results["dice"] else ""
-
-
-def _n_cases(results: Mapping[str, Any], key: str, site: str) -> str:
-    n = results.get(key, {}).get(site, 0)
-    return "" if not n else "1 case" if n == 1 else f"{n} cases"
-
-
 def interval_lines(results: Mapping[str, Any]) -> list[str]:
     """Who can't be told apart, and why there are no intervals where there are none."""
-    from fedce.scoring import MIN_CASES
-
     lines = [*results["intervals"]["sentences"]] if results["intervals"] else []
     if reason := results.get("no_intervals"):
         lines.append(f"The contributions have no intervals: {reason}.")

@@ -1,12 +1,11 @@
 """A run as one self-contained HTML page: no network, opens from disk, light and dark, prints well."""
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from fedce.errors import RunError
 from fedce.files import write_bytes
 from fedce.ledger import checked
+from fedce.present.columns import sites_table
 from fedce.present.pages import page
 from fedce.present.pages.card import model_card
 from fedce.present.pages.standalone import dice_alone
@@ -14,7 +13,6 @@ from fedce.present.pages.truth import truths
 from fedce.present.sentences import in_doubt, summary
 from fedce.record import RunFolder
 from fedce.results import MOST_BANDS
-from fedce.scoring import MIN_CASES
 
 FAIRNESS_ROWS = (
     ("mean", "Mean Dice", "average over the sites' test images"),
@@ -36,6 +34,7 @@ def write_report(run: RunFolder, *, standalone: RunFolder | None = None, example
 
     found, rounds = checked(run), run.rounds()
     results = found.results
+    shares = results["contributions"]
     started = [entry for entry in run.ledger() if entry["kind"] == "start"]
     if not started or not rounds:
         raise RunError(f"{run.ledger_file} is missing or has no rounds; a report needs the whole record")
@@ -51,13 +50,13 @@ def write_report(run: RunFolder, *, standalone: RunFolder | None = None, example
         results=results,
         summary=[*summary(results, run.config, measured, alone), *in_doubt(found.doubt)],
         truths=measured,
-        sites=_site_rows(results, alone),
+        sites=sites_table({**results, **({"dice_alone": alone} if standalone else {})}, "report", list(shares)),
         rounds_alone=standalone.config.n_rounds if standalone else None,
         sites_per_round=run.config.sites_per_round,
         fairness=[(label, results["fairness"][key], note) for key, label, note in FAIRNESS_ROWS],
         # Of one round there is nothing to be seen.
         bands=len(bands) > 1,
-        too_many_bands=len(results["contributions"]) > MOST_BANDS,
+        too_many_bands=len(shares) > MOST_BANDS,
         contributions=figures.contributions(rounds, bands),
         dice=figures.dice(results, alone),
         progress=figures.progress(rounds),
@@ -71,46 +70,3 @@ def write_report(run: RunFolder, *, standalone: RunFolder | None = None, example
     )
     write_bytes(run.report_file, content)
     return run.report_file
-
-
-def _interval(results: dict[str, Any], site: str) -> str:
-    found = results["intervals"]
-    if not found or site not in found["low"]:
-        return ""
-    if found["low"][site] is None:
-        return _no_interval(results["validation_cases"][site])
-    return f"{100 * found['low'][site]:.1f} to {100 * found['high'][site]:.1f} %"
-
-
-def _dice_interval(results: dict[str, Any], site: str) -> str:
-    """The interval over the site's test cases, or why there is none; nothing for a run of an earlier version."""
-    if found := results.get("dice_interval", {}).get(site):
-        return "{:.3f} to {:.3f}".format(*found)
-    n = results.get("test_cases", {}).get(site, 0)
-    return _no_interval(n) if n and site in results["dice"] else ""
-
-
-def _no_interval(n_cases: int) -> str:
-    """Short, because it stands in a table's cell; the summary says it in a sentence."""
-    return f"no interval: {n_cases} of {MIN_CASES} needed cases" if n_cases < MIN_CASES else "no interval"
-
-
-def _site_rows(results: dict[str, Any], alone: Mapping[str, float]) -> list[dict[str, Any]]:
-    # A site that was absent at the end has a share and no Dice.
-    classes = next(iter(results["dice_by_class"].values()))
-    return [
-        {
-            "site": site,
-            "images": results["images"][site],
-            "train": results["train_images"][site],
-            "dice": results["dice"].get(site),
-            "dice_interval": _dice_interval(results, site),
-            "by_class": results["dice_by_class"].get(site, dict.fromkeys(classes)),
-            "alone": alone.get(site),
-            "without": results["dice_without"].get(site),
-            "share": share,
-            "interval": _interval(results, site),
-            "flags": results["flags"].get(site, []),
-        }
-        for site, share in results["contributions"].items()
-    ]
