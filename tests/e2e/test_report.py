@@ -19,7 +19,7 @@ from fedce.files import read_sealed, write_sealed
 from fedce.ledger import Checked
 from fedce.pictures import plots
 from fedce.predict import load_learner
-from fedce.present.pages import standalone
+from fedce.present import standalone
 from fedce.present.pages.run import write_report
 from fedce.present.results import interval_lines, results_table
 from fedce.present.sentences import NO_ALARM, NOBODY_LOOKED, summary

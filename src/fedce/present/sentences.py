@@ -5,7 +5,7 @@ from typing import Any
 
 from fedce.algorithms import built_in
 from fedce.config import Config
-from fedce.present.pages.standalone import sentence as standalone_sentence
+from fedce.present.standalone import sentence as standalone_sentence
 
 NO_ALARM = "No alarm was raised."
 NOBODY_LOOKED = "Nobody looked for cheats: the guard and the detector are off."

@@ -8,9 +8,9 @@ from fedce.ledger import checked
 from fedce.present.columns import sites_table
 from fedce.present.pages import page
 from fedce.present.pages.card import model_card
-from fedce.present.pages.standalone import dice_alone
 from fedce.present.pages.truth import truths
 from fedce.present.sentences import in_doubt, summary
+from fedce.present.standalone import dice_alone
 from fedce.record import RunFolder
 from fedce.results import MOST_BANDS
 
