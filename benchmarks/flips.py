@@ -22,8 +22,9 @@ from fedce import experiment
 from fedce.config import Config, parse
 from fedce.data import Sites, load_sites
 from fedce.errors import FedceError
+from fedce.present.pages.run import write_report
+from fedce.present.reported import complete
 from fedce.record import RunFolder
-from fedce.report import write_report
 
 SAME, SAID = "the same bits", "one line"
 
@@ -35,7 +36,7 @@ def torture(flips: int, seed: int, folder: Path) -> Counter[tuple[str, str]]:
     rng = random.Random(seed)
     config = parse({"rounds": 4, "data": {"scale": "tiny"}, "engine": {"workers": 1, "checkpoint_seconds": 0}})
     sites = load_sites(config.data)
-    experiment.execute(config, folder / "whole", sites=sites)
+    complete(experiment.execute(config, folder / "whole", sites=sites))
     _stopped(folder / "stopped", config, sites, after=2)
     shutil.rmtree(folder / "whole" / "checkpoint")  # No report reads it.
     tally: Counter[tuple[str, str]] = Counter()

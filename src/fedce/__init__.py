@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from fedce.algorithms import FedAvg, FedCE, Standalone, Uniform
     from fedce.data import Sites, load_sites
     from fedce.errors import FedceError
-    from fedce.experiment import Result, run
+    from fedce.experiment import Result
+    from fedce.present.reported import run
 
 # Imported at first use: `import fedce` must not wait for torch and MONAI.
 _HOME = {
@@ -27,7 +28,7 @@ _HOME = {
     "Standalone": "fedce.algorithms",
     "Uniform": "fedce.algorithms",
     "load_sites": "fedce.data",
-    "run": "fedce.experiment",
+    "run": "fedce.present.reported",
 }
 
 __all__ = [

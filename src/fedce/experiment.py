@@ -35,9 +35,8 @@ from fedce.identity import coordinator
 from fedce.learn import Learner
 from fedce.messages import Member, Reply, Task
 from fedce.params import Layout, Params, to_named
+from fedce.pictures.examples import Example, example, write_examples
 from fedce.record import FORMAT, RunFolder, format_of
-from fedce.report import write_report
-from fedce.report.examples import Example, example, write_examples
 from fedce.results import results_of
 from fedce.site import member_of, perform
 
@@ -89,7 +88,7 @@ class Result:
 
     def plot(self, path: str | Path) -> Path:
         """Save a picture of the contributions over the rounds (PNG, SVG or PDF by the ending)."""
-        from fedce.report.plots import save_contributions
+        from fedce.pictures.plots import save_contributions
 
         return save_contributions(RunFolder.open(self.folder).rounds(), Path(path))
 
@@ -315,7 +314,11 @@ def execute(
     observer: Observer | None = None,
     command: str = "",
 ) -> Result:
-    """Run an experiment from its beginning; the first round may have been played before, for several of them."""
+    """Run an experiment from its beginning; the first round may have been played before, for several of them.
+
+    With `report`, the run records what only its report shows: the examples, and how the intervals narrowed. The page
+    itself is for whoever called this to write (`present.reported`).
+    """
     observer = observer or Observer()
     # Everything that can be refused is refused before the folder is made.
     resolved = resolve(config)
@@ -344,8 +347,6 @@ def resume(
     run_folder = RunFolder.open(out)
     if run_folder.results_file.exists():
         run_folder.check_chain()
-        if report and not run_folder.report_file.exists():
-            write_report(run_folder)
         observer.notice(f"{out} is finished; nothing to do")
         return Result(out, run_folder.results)
     with run_folder.lock():
@@ -402,8 +403,6 @@ def coordinate(
     observer = observer or Observer()
     run_folder = RunFolder(out)
     if run_folder.results_file.exists():
-        if not run_folder.report_file.exists():
-            write_report(run_folder)
         return Result(out, run_folder.results)
     resolved = resolve(config)
     if not run_folder.config_file.exists():
@@ -563,9 +562,9 @@ def _finish(
             write_examples(run_folder.examples_file, examples)
             end["example_dice"] = {site: found.dice for site, found in examples.items()}
         run_folder.append({**end, "files": _digests(run_folder, replies)})
+    # A page that is there would be of earlier results, and whoever started this run would take it for its report.
+    run_folder.report_file.unlink(missing_ok=True)
     run_folder.write_results(results_of(config, run_folder.ledger(), over_rounds=report))
-    if report:
-        write_report(run_folder)
     return Result(run_folder.path, run_folder.results)
 
 

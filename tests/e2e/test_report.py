@@ -15,13 +15,16 @@ from rich.console import Console
 
 from fedce.config import AlgorithmConfig, Config, FreeRiderConfig
 from fedce.data import load_sites
-from fedce.display import interval_lines, results_table
 from fedce.files import read_sealed, write_sealed
 from fedce.ledger import Checked
+from fedce.pictures import plots
 from fedce.predict import load_learner
+from fedce.present import standalone
+from fedce.present.pages.run import write_report
+from fedce.present.results import interval_lines, results_table
+from fedce.present.sentences import NO_ALARM, NOBODY_LOOKED, summary
 from fedce.publish import member_view
 from fedce.record import RunFolder
-from fedce.report import NO_ALARM, NOBODY_LOOKED, plots, standalone, summary, write_report
 from support import made_anew, open_page, rename_site, write_site
 
 SMALL = ("--scale", "tiny", "--workers", 1, "--set", "data.size=32", "--set", "model.channels=[4,8]", "--json")
@@ -39,7 +42,7 @@ def rewritten(run: Path, folder: Path, monkeypatch, **changes) -> str:
     """The page of a copy of the run, as if other results followed from its ledger."""
     shutil.copytree(run, folder / "run")
     copy = RunFolder.open(folder / "run")
-    monkeypatch.setattr("fedce.report.checked", lambda run: Checked({**copy.results, **changes}, ""))
+    monkeypatch.setattr("fedce.present.pages.run.checked", lambda run: Checked({**copy.results, **changes}, ""))
     return write_report(copy).read_text("utf-8")
 
 
@@ -133,7 +136,7 @@ def test_results_of_earlier_versions_are_shown_as_they_were(longer_run: Path, tm
     ends = {end: dict.fromkeys(results["contributions"], value) for end, value in (("low", 0.1), ("high", 0.2))}
     results["intervals"] = {"level": 0.95, **ends, "sentences": ["All 6 sites can be told apart."]}
     shutil.copytree(longer_run, tmp_path / "run")
-    for place in ("fedce.report.checked", "fedce.publish.checked"):
+    for place in ("fedce.present.pages.run.checked", "fedce.publish.checked"):
         monkeypatch.setattr(place, lambda run: Checked(results, ""))
     page = write_report(RunFolder.open(tmp_path / "run")).read_text("utf-8")
     assert page.count("(10.0 to 20.0 %)") == 6
@@ -156,7 +159,7 @@ def test_results_without_intervals_over_rounds_still_give_a_page(longer_run: Pat
 
 def test_so_many_sites_have_no_bands(longer_run: Path, tmp_path: Path, monkeypatch, fedce):
     monkeypatch.setattr("fedce.results.MOST_BANDS", 5)
-    monkeypatch.setattr("fedce.report.MOST_BANDS", 5)
+    monkeypatch.setattr("fedce.present.pages.run.MOST_BANDS", 5)
     assert fedce("run", *SMALL, "--rounds", 12, "--out", tmp_path / "run").exit_code == 0
     page = (tmp_path / "run" / "report.html").read_text("utf-8")
     assert "FillBetween" not in page
@@ -598,7 +601,7 @@ def test_a_mean_over_some_of_the_sites_is_said_to_be_one(longer_run: Path, tmp_p
     shutil.copytree(longer_run, copy)
     run = RunFolder.open(copy)
     made_anew(run, lambda entries: entries[3]["sites"].pop("site2"))
-    monkeypatch.setattr("fedce.report.checked", lambda run: Checked(run.results, ""))
+    monkeypatch.setattr("fedce.present.pages.run.checked", lambda run: Checked(run.results, ""))
     assert said in write_report(run).read_text("utf-8")
 
 
@@ -616,7 +619,7 @@ def test_only_runs_of_as_many_rounds_are_ranked(several: Path, fedce, monkeypatc
     assert "highest mean" not in page, "14 rounds and 5 are no race"
     assert "<p>Nobody looked for cheats in: alone.</p>" in page
     assert cells_of(page, "Runs")["alone"][-1] == "nobody looked"
-    monkeypatch.setattr("fedce.report.folder.checked", lambda run: Checked({**run.results, "rounds": 14}, ""))
+    monkeypatch.setattr("fedce.present.pages.folder.checked", lambda run: Checked({**run.results, "rounds": 14}, ""))
     assert fedce("report", several).exit_code == 0
     assert "2 runs of 14 rounds on the same fundus6: no difference that these runs can show" in (
         several / "report.html"

@@ -21,8 +21,8 @@ from PIL import Image
 from rich.console import Console
 
 from fedce import experiment, files, load_sites
-from fedce.display import flag_lines, results_table
 from fedce.files import read_tensors
+from fedce.present.results import flag_lines, results_table
 from fedce.record import NO_LINE, RunFolder
 from support import write_site
 
@@ -472,6 +472,26 @@ def test_a_run_killed_between_its_end_and_its_results_stays_sound(tmp_path: Path
     same_result(undisturbed, out)
     verified = fedce("ledger", "verify", out)
     assert verified.exit_code == 0, verified.output
+
+
+def test_a_session_writes_no_page(tmp_path: Path, undisturbed: Path):
+    """Whoever started it does, and the page of earlier results is gone meanwhile."""
+    out = tmp_path / "run"
+    shutil.copytree(undisturbed, out)
+    (out / "results.json").unlink()
+    experiment.resume(out)
+    assert (out / "results.json").exists()
+    assert not (out / "report.html").exists()
+
+
+def test_a_run_killed_between_its_results_and_its_report_gets_its_report(tmp_path: Path, undisturbed: Path, fedce):
+    out = tmp_path / undisturbed.name
+    shutil.copytree(undisturbed, out)
+    (out / "report.html").unlink()
+    resumed = fedce("run", "--resume", out)
+    assert resumed.exit_code == 0, resumed.output
+    assert "is finished; nothing to do" in resumed.stderr
+    assert (out / "report.html").read_bytes() == (undisturbed / "report.html").read_bytes()
 
 
 @pytest.mark.parametrize("what", ["state", "memory"])

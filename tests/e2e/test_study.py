@@ -15,9 +15,9 @@ from rich.console import Console
 
 from fedce import compare as comparing
 from fedce.config import parse
-from fedce.display import study_tables
 from fedce.files import read_sealed, write_sealed
 from fedce.jobs import Store
+from fedce.present.tables import study_tables
 from fedce.studies import NAMES, Context, Outcome, Table, robustness, wanted
 from fedce.studies.convergence import smoothed
 from fedce.studies.free_rider import rounds_shown

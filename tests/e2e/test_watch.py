@@ -17,9 +17,10 @@ from urllib.request import Request, urlopen
 import pytest
 
 from fedce.files import append_line
+from fedce.pictures import plots
+from fedce.present.pages import live
+from fedce.present.watch import Watch, WatchServer, open_browser
 from fedce.record import RunFolder
-from fedce.report import live, plots
-from fedce.watch import Watch, WatchServer, open_browser
 from support import open_page
 
 NO_TIME_TO_LOSE = "--virtual-time-budget=5000"
@@ -201,9 +202,9 @@ def test_who_was_not_drawn_is_shown_as_last_heard_of(growing: Growing):
     growing.lines[2] = json.dumps(entry)
     growing.write(3)
     with served(growing.path, growing.clock) as server:
-        rows = live.values_of(live.Record.read(RunFolder.open(growing.path)), growing.path, growing.clock())["sites"]
+        known = live.known_so_far(live.Record.read(RunFolder.open(growing.path)))
         page = get(server)
-    assert next(row for row in rows if row["site"] == "site1")["score"] == score
+    assert known["last_score"]["site1"] == score
     assert f">{score:.3f}<" in page
 
 

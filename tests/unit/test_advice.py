@@ -12,7 +12,7 @@ from fedce.config import parse_assignment
 from fedce.data import load_sites
 from fedce.data.advice import advice_for, case_pattern
 from fedce.data.inspection import inspect_sites
-from fedce.report.inspection import summary
+from fedce.data.remarks import summary
 from support import write_site
 
 PATIENTS = {

@@ -12,10 +12,11 @@ from fedce.data import SiteData, Sites
 from fedce.data.cache import Origin
 from fedce.data.duplicates import Duplicate, Picture, find_duplicates, groups_with
 from fedce.data.inspection import distance, grey_values, inspect_sites, site_facts
+from fedce.data.remarks import summary
 from fedce.data.splits import stated
-from fedce.display import inspection_table
-from fedce.report.examples import example
-from fedce.report.inspection import groups_lines, picture, summary
+from fedce.pictures.examples import example
+from fedce.present.pages.inspection import groups_lines, picture
+from fedce.present.tables import inspection_table
 
 PARTS = ("train", "train", "validation", "test")
 

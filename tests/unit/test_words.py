@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from fedce.display import Display
 from fedce.identity import coordinator
+from fedce.present.progress import RunDisplay
+from fedce.present.watch import Watch
 from fedce.record import RunFolder
-from fedce.watch import Watch
 from fedce.words import printable
 from support import chained, rewrite
 
@@ -23,7 +23,7 @@ def test_only_what_can_be_printed_is_left():
 
 
 def test_notices_and_tables(capsys, tmp_path: Path):
-    display = Display(quiet=False, out=tmp_path)
+    display = RunDisplay(quiet=False, out=tmp_path)
     display.notice(f"{HOSTILE}: failed: {HOSTILE}")
     results = {
         **{"algorithm": HOSTILE, "data": HOSTILE, "rounds": 1, "seconds": 1.0, "contributions": {HOSTILE: 1.0}},

@@ -22,7 +22,7 @@ def _federated(context: Context) -> list[str]:
 
 
 def evaluate(context: Context) -> Outcome:
-    from fedce.report import plots
+    from fedce.pictures import study_plots
 
     by_seed = {name: _curves(context, name) for name in _federated(context)}
     curves = {name: own.mean(axis=0) for name, own in by_seed.items()}
@@ -33,7 +33,7 @@ def evaluate(context: Context) -> Outcome:
         "convergence",
         "Mean validation Dice of the common model at the start of each round, mean over seeds: "
         "smoothed (Savitzky-Golay), with the raw curve behind it.",
-        plots.curves(
+        study_plots.curves(
             {title_of(name): (curves[name].tolist(), smooth[name].tolist()) for name in curves}, "validation Dice"
         ).encode(),
         data=Table("convergence", "Raw curves.", ["round", *curves], rows, digits=4),

@@ -2,6 +2,7 @@
 
 from fedce.config import Config
 from fedce.data.inspection import inspect_sites
+from fedce.data.remarks import summary
 from fedce.studies.base import Cell, Context, Outcome, Picture, Table
 
 TITLE = "Data: intensity distributions (the paper's Fig. 3)"
@@ -12,8 +13,7 @@ def trainings(context: Context) -> list[Config]:
 
 
 def evaluate(context: Context) -> Outcome:
-    from fedce.report import plots
-    from fedce.report.inspection import summary
+    from fedce.pictures import plots
 
     found = inspect_sites(context.sites)
     rows: list[list[Cell]] = [

@@ -39,7 +39,7 @@ def rounds_shown(n_rounds: int) -> list[int]:
 
 
 def evaluate(context: Context) -> Outcome:
-    from fedce.report import plots
+    from fedce.pictures import study_plots
 
     planted = {site: context.result(config) for site, config in _planted(context).items()}
     shown = rounds_shown(context.config.n_rounds)
@@ -77,7 +77,7 @@ def evaluate(context: Context) -> Outcome:
             "heat",
             "Free-rider score (D13), mean of the rounds so far: a row for each training, in which the site of the row "
             "is the free rider; the diagonal should be the darkest.",
-            plots.heat_maps(maps, context.names).encode(),
+            study_plots.heat_maps(maps, context.names).encode(),
             data=Table(
                 "heat",
                 "Scores.",
@@ -93,7 +93,7 @@ def evaluate(context: Context) -> Outcome:
         Picture(
             "cosine",
             "Cosine between each site's update and the others' by round, a panel for each free rider (bold).",
-            plots.panels(similarity, "cosine").encode(),
+            study_plots.panels(similarity, "cosine").encode(),
             data=Table(
                 "cosine",
                 "Cosines.",

@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedce.config import Config
+from fedce.pictures.examples import example
 from fedce.predict import load_learner
 from fedce.record import RunFolder
-from fedce.report.examples import example
 from fedce.studies.base import Cell, Context, Outcome, Picture, Table, best, title_of
 
 TITLE = "Example segmentations"
@@ -19,7 +19,7 @@ def trainings(context: Context) -> list[Config]:
 
 
 def evaluate(context: Context) -> Outcome:
-    from fedce.report import plots
+    from fedce.pictures.grid import image_grid
 
     cells: dict[str, list[tuple[NDArray[np.uint8], str]]] = {site.name: [] for site in context.sites}
     rows: list[list[Cell]] = []
@@ -37,7 +37,7 @@ def evaluate(context: Context) -> Outcome:
         "examples",
         "The first test case of each site (not chosen), by method: truth green, prediction amber, and the Dice of "
         "that one image.",
-        plots.image_grid(list(cells.items())),
+        image_grid(list(cells.items())),
         ending="png",
         data=Table("examples", "Dice of the images shown.", ["site", "image", "method", "Dice"], rows, digits=4),
     )

@@ -81,7 +81,7 @@ def _point(context: Context, n: int) -> _Point:
 
 
 def evaluate(context: Context) -> Outcome:
-    from fedce.report import plots
+    from fedce.pictures import study_plots
 
     points = [_point(context, n) for n in sizes(context)]
     table = Table(
@@ -104,7 +104,7 @@ def evaluate(context: Context) -> Outcome:
     picture = Picture(
         "cost",
         "Seconds to know the contributions: FedCE gives them with one training, leave-one-out needs one more a site.",
-        plots.cost(
+        study_plots.cost(
             [point.n_sites for point in points],
             {
                 "FedCE": [point.seconds for point in points],

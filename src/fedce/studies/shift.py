@@ -15,7 +15,7 @@ def trainings(context: Context) -> list[Config]:
 
 
 def evaluate(context: Context) -> Outcome:
-    from fedce.report import plots
+    from fedce.pictures import study_plots
 
     whole = _mean_shares(context, ())
     changes = {}
@@ -45,7 +45,7 @@ def evaluate(context: Context) -> Outcome:
         "shift",
         f"Shares of the others with {subject} (which has the largest) and without it, %: bars of a pair that are "
         "equally high mean that the estimate does not depend on who else is there.",
-        plots.pairs({site: pairs[site] for site in pairs}, (f"with {subject}", f"without {subject}")).encode(),
+        study_plots.pairs({site: pairs[site] for site in pairs}, (f"with {subject}", f"without {subject}")).encode(),
         data=Table(
             "shift-pairs", "Shares.", ["site", "with", "without"], [[s, *map(float, p)] for s, p in pairs.items()]
         ),

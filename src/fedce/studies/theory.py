@@ -233,7 +233,7 @@ def _yes(*facts: bool) -> list[str]:
 
 
 def _picture(measured: Sequence[Measures]) -> Picture:
-    from fedce.report import plots
+    from fedce.pictures import study_plots
 
     names = list(measured[0].sites)
     lines = {name: [m.sites[name].a(m.rate) for m in measured] for name in names}
@@ -241,7 +241,7 @@ def _picture(measured: Sequence[Measures]) -> Picture:
         "drift",
         "A, the theorem's measure of how far local training leads away, by site. The paper argues that sites with a "
         "large A are under-represented and should weigh more.",
-        plots.points([m.round_no + 1 for m in measured], lines, "A").encode(),
+        study_plots.points([m.round_no + 1 for m in measured], lines, "A").encode(),
         data=Table(
             "drift",
             "A by round and site.",

@@ -1,4 +1,4 @@
-"""Outcomes as files: an HTML and a Markdown page, a CSV of every table and figure, the pictures, and JSON."""
+"""Outcomes as files: a Markdown page, a CSV of every table and figure, the pictures, and JSON."""
 
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from fedce.files import csv_text, write_bytes, write_sealed
-from fedce.report.study import standing_alone, write_study_report
+from fedce.pictures.ink import standing_alone
 from fedce.studies.base import Outcome, Picture, Table
 
 
-def write(folder: Path, outcomes: Sequence[Outcome], about: Mapping[str, Any]) -> Path:
-    """Write everything; returns the HTML page."""
+def write(folder: Path, outcomes: Sequence[Outcome], about: Mapping[str, Any]) -> None:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for outcome in outcomes:
         for table in outcome.tables:
@@ -22,8 +21,6 @@ def write(folder: Path, outcomes: Sequence[Outcome], about: Mapping[str, Any]) -
                 write_bytes(folder / csv_name(outcome, picture.data), to_csv(picture.data).encode())
     write_sealed(folder / "study.json", {**about, "outcomes": [_as_json(outcome) for outcome in outcomes]})
     write_bytes(folder / "study.md", to_markdown(outcomes, about).encode())
-    # From the files, so that 'fedce report' gives the same page again.
-    return write_study_report(folder)
 
 
 def csv_name(outcome: Outcome, table: Table) -> str:

@@ -68,7 +68,8 @@ def server_app(config_file: Path) -> ServerApp:
     def main(grid: Grid, context: Context) -> None:
         from fedce.config import load
         from fedce.engines.launching import NOTICES, OUTCOME
-        from fedce.experiment import Observer, coordinate
+        from fedce.experiment import Observer
+        from fedce.present.reported import coordinate
 
         out = Path(str(context.run_config["out"])).expanduser()
         folder = out.with_name(f"{out.name}.engine")

@@ -120,7 +120,8 @@ class Coordinator:
     def coordinate(self) -> None:
         from fedce.config import load
         from fedce.engines.launching import NOTICES, OUTCOME
-        from fedce.experiment import Observer, coordinate
+        from fedce.experiment import Observer
+        from fedce.present.reported import coordinate
 
         workspace, context = collab.workspace, collab.context
         config_file = Path(workspace.get_app_config_dir(collab.fl_ctx.get_job_id())) / settings.EXPERIMENT

@@ -2,7 +2,6 @@
 
 import json
 from base64 import b64encode
-from collections import Counter
 from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
@@ -13,20 +12,19 @@ import numpy as np
 from fedce.data.duplicates import Duplicate
 from fedce.data.inspection import Inspection, SiteFacts
 from fedce.data.overlays import COLOURS, overlay
+from fedce.data.remarks import summary
 from fedce.data.resizing import to_size
 from fedce.data.sites import Pixels, SiteData, Sites
 from fedce.files import write_bytes
-from fedce.report.pages import page
+from fedce.present.pages import page
 
 PICTURE_SIDE = 160
 """Pixels of the longer side of a picture, at most."""
 SHOWN_DUPLICATES = 30
-FEW_CASES = 10
-"""A site that tests on fewer has a rough Dice."""
 
 
 def write_inspection(sites: Sites, found: Inspection, path: Path) -> Path:
-    from fedce.report import plots
+    from fedce.pictures import plots
 
     content = page(
         "inspection.html.j2",
@@ -54,59 +52,6 @@ def write_inspection(sites: Sites, found: Inspection, path: Path) -> Path:
 def source_name(sites: Sites) -> str:
     """The folder's name alone: where it lies on somebody's machine is nobody else's business."""
     return Path(sites.config.source).resolve().name
-
-
-def summary(found: Inspection) -> list[str]:
-    """What stands out, in plain words."""
-    n_images, n_cases = (sum(getattr(site, key) for site in found.sites) for key in ("n_images", "n_cases"))
-    sentences = [f"{len(found.sites)} sites with {n_images} images of {n_cases} cases.", _most_different(found)]
-    sentences.append(_near_duplicates(found))
-    empty = [
-        f"{n} of {site.n_shown} at {site.name}" + (f" ({name})" if len(site.areas) > 1 else "")
-        for site in found.sites
-        for name, n in site.n_empty.items()
-        if n
-    ]
-    volumes = [site for site in found.sites if site.spacing]
-    if volumes:
-        slices = ", ".join(f"{site.n_shown} of {site.n_images} at {site.name}" for site in volumes)
-        sentences.append(f"Slices with something marked: {slices}. Volumes are scored with all their slices.")
-    if negative := [f"{site.n_marked_nothing} at {site.name}" for site in volumes if site.n_marked_nothing]:
-        sentences.append(f"Volumes in which nothing is marked: {', '.join(negative)}.")
-    elif not empty:
-        sentences.append("Every mask marks something.")
-    if empty:
-        what = "marked slices and images without one of the classes" if volumes else "masks that mark nothing"
-        sentences.append(f"{what.capitalize()}: {', '.join(empty)}.")
-    few = [f"{site.name} ({site.n_test_cases})" for site in found.sites if site.n_test_cases < FEW_CASES]
-    if few:
-        sentences.append(f"Tested on fewer than {FEW_CASES} cases, so with a rough Dice: {', '.join(few)}.")
-    return sentences + [f"{said.found}; if so, add {said.option}" for said in found.advice]
-
-
-def _most_different(found: Inspection) -> str:
-    far = int(found.mean_distances.argmax())
-    others = np.delete(np.delete(found.distances, far, 0), far, 1)
-    if len(others) == 1:
-        one, other = found.sites
-        return f"The grey values of {one.name} and {other.name} lie {found.distances[0, 1]:.1f} levels of 255 apart."
-    among = others.sum() / (len(others) * (len(others) - 1))
-    return (
-        f"{found.sites[far].name} looks most different: its grey values lie {found.mean_distances[far]:.1f} levels of "
-        f"255 from the others', which lie {among:.1f} from each other."
-    )
-
-
-def _near_duplicates(found: Inspection) -> str:
-    n = len(found.duplicates)
-    if not n:
-        return "No two cases are near-duplicates."
-    where = Counter(
-        "in two sites" if pair.across_sites else "in two splits of a site" if pair.across_splits else "in one split"
-        for pair in found.duplicates
-    )
-    pairs = "1 pair of cases is nearly the same" if n == 1 else f"{n} pairs of cases are nearly the same"
-    return f"{pairs}: {', '.join(f'{count} {place}' for place, count in sorted(where.items()))}."
 
 
 def site_row(site: SiteFacts) -> dict[str, Any]:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedce.files import csv_text
+from fedce.pictures import plots
 from fedce.record import RunFolder
-from fedce.report import plots
 
 Rounds = Sequence[Mapping[str, Any]]
 

@@ -11,8 +11,9 @@ from time import localtime, strftime
 from typing import Any
 
 from fedce.config import Config
+from fedce.present.columns import sites_table
+from fedce.present.sentences import summary
 from fedce.record import RunFolder, flags_by_site
-from fedce.report import summary
 from fedce.words import duration
 
 ROUNDS_TIMED = 20
@@ -41,6 +42,11 @@ class Record:
     @cached_property
     def rounds(self) -> list[Mapping[str, Any]]:
         return [entry for entry in self.ledger if entry["kind"] == "round"]
+
+    @cached_property
+    def started(self) -> Mapping[str, Any]:
+        """What the sites told of themselves at the start."""
+        return next((entry["sites"] for entry in self.ledger if entry["kind"] == "start"), {})
 
     @cached_property
     def n_done(self) -> int:
@@ -84,7 +90,7 @@ def values_of(record: Record, run: Path, now: float) -> dict[str, Any]:
         "has_report": record.has_report,
         "report_command": f"fedce report {quote(str(run))}",
         "summary": summary(dict(results), config) if results is not None else [],
-        "sites": _site_rows(record),
+        "sites": sites_table(known_so_far(record), "live", list(record.started)),
         "notes": _notes(record.rounds),
     }
 
@@ -117,25 +123,22 @@ def _warning(record: Record, run: Path, now: float) -> dict[str, str] | None:
     }
 
 
-def _site_rows(record: Record) -> list[dict[str, Any]]:
-    """What was last heard of each site, and of a finished run its results; None where it has sent nothing yet."""
-    results = record.results
-    about: Mapping[str, Any] = next((entry["sites"] for entry in record.ledger if entry["kind"] == "start"), {})
+def known_so_far(record: Record) -> dict[str, Any]:
+    """What each site last sent, under the names that the columns look for; of a finished run also its results."""
     # Where not all take part in every round, most are not in the last one. Later entries win.
     last = {site: facts for entry in record.rounds for site, facts in entry["sites"].items()}
-    flags = results["flags"] if results is not None else flags_by_site(record.rounds)
-    return [
-        {
-            "site": site,
-            "n_train": about[site]["n_train"],
-            **{key: last.get(site, {}).get(key) for key in ("score", "weight", "share", "loss", "seconds")},
-            # Shares change in rounds that a site has no part in, too.
-            **({"share": results["contributions"].get(site)} if results is not None else {}),
-            "dice": results["dice"].get(site) if results is not None else None,
-            "flags": flags.get(site, []),
-        }
-        for site in about
-    ]
+
+    def last_of(key: str) -> dict[str, Any]:
+        return {site: facts.get(key) for site, facts in last.items()}
+
+    return {
+        "train_images": {site: facts["n_train"] for site, facts in record.started.items()},
+        **{f"last_{key}": last_of(key) for key in ("score", "weight", "loss", "seconds")},
+        "contributions": last_of("share"),
+        "flags": flags_by_site(record.rounds),
+        # Shares change in rounds that a site has no part in, too.
+        **(record.results or {}),
+    }
 
 
 def _notes(rounds: Sequence[Mapping[str, Any]]) -> list[str]:

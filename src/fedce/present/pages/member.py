@@ -4,9 +4,9 @@ import re
 from pathlib import Path
 
 from fedce.files import write_bytes
+from fedce.present.pages import page
 from fedce.publish import member_view
 from fedce.record import RunFolder
-from fedce.report.pages import page
 
 
 def write_member(run: RunFolder, site: str, out: Path | None) -> Path:

@@ -11,9 +11,9 @@ from urllib.parse import quote
 from fedce.errors import FedceError, RunError
 from fedce.files import write_bytes
 from fedce.ledger import checked
+from fedce.present.pages import page
+from fedce.present.sentences import NO_ALARM, NOBODY_LOOKED, looked_for_cheats
 from fedce.record import RunFolder, fingerprints_of
-from fedce.report import NO_ALARM, NOBODY_LOOKED, looked_for_cheats
-from fedce.report.pages import page
 from fedce.valuation.standing import NO_DIFFERENCE, said, standing
 
 

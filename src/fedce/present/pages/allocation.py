@@ -7,9 +7,9 @@ from pathlib import Path
 from fedce.allocation import Payout, money
 from fedce.files import write_bytes
 from fedce.ledger import Checked
+from fedce.present.pages import page
+from fedce.present.sentences import in_doubt
 from fedce.record import RunFolder
-from fedce.report import in_doubt
-from fedce.report.pages import page
 
 
 def write_allocation(

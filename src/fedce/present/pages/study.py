@@ -9,10 +9,9 @@ from typing import Any
 from fedce.errors import RunError
 from fedce.files import read_sealed, write_bytes
 from fedce.forms import Study, check
-from fedce.report.pages import page
+from fedce.pictures.ink import in_page
+from fedce.present.pages import page
 from fedce.words import cell_text
-
-PAPER, PAGE_INK, FILE_INK = b'style="background:#fff" ', b"currentColor", b"#1c2126"
 
 
 def write_study_report(folder: Path) -> Path:
@@ -54,16 +53,7 @@ def _picture(folder: Path, picture: Mapping[str, Any], tables: Mapping[str, Any]
     is_svg = picture["file"].endswith(".svg")
     return {
         "caption": picture["caption"],
-        "svg": _in_page(content).decode() if is_svg else None,
+        "svg": in_page(content).decode() if is_svg else None,
         "png": None if is_svg else b64encode(content).decode(),
         "file": tables[picture["table"]]["file"] if picture["table"] is not None else None,
     }
-
-
-def standing_alone(svg: bytes) -> bytes:
-    """In a page an SVG takes the page's ink; a file of its own is black on white."""
-    return svg.replace(PAGE_INK, FILE_INK).replace(b"<svg ", b"<svg " + PAPER, 1)
-
-
-def _in_page(svg: bytes) -> bytes:
-    return svg.replace(FILE_INK, PAGE_INK).replace(PAPER, b"", 1)

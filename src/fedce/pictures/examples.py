@@ -1,4 +1,7 @@
-"""An image of each site's first test case with the truth and what a model finds: for reports and studies."""
+"""An image of each site's first test case with the truth and what a model finds: for reports and studies.
+
+The session that trains makes them, because the ledger's last line holds their Dice and the picture's digest.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -21,11 +24,11 @@ class Example:
     file: str
     picture: NDArray[np.uint8]
     dice: float
-    """Of this one image, all classes together."""
+    """The Dice of this one image, with all classes together."""
 
 
 def example(site: SiteData, predict: Callable[[NDArray[np.uint8]], NDArray[np.bool_]]) -> Example:
-    """Of the first test case the image, or slice, with most marked: so nobody chooses.
+    """The image, or slice, of the first test case in which most is marked: so nobody chooses.
 
     `predict` gives masks of images (n, channels, height, width).
     """
@@ -39,8 +42,9 @@ def example(site: SiteData, predict: Callable[[NDArray[np.uint8]], NDArray[np.bo
 
 def write_examples(path: Path, examples: Mapping[str, Example]) -> None:
     """One picture of all sites' examples."""
-    from fedce.report import plots
+    from fedce.pictures.grid import image_grid
+    from fedce.pictures.style import short
 
-    cells = [(one.picture, f"{plots.short(site)}\nDice {one.dice:.2f}") for site, one in examples.items()]
+    cells = [(one.picture, f"{short(site)}\nDice {one.dice:.2f}") for site, one in examples.items()]
     rows = [("", cells[start : start + A_ROW]) for start in range(0, len(cells), A_ROW)]
-    write_bytes(path, plots.image_grid(rows, DPI))
+    write_bytes(path, image_grid(rows, DPI))

@@ -12,9 +12,9 @@ from time import monotonic, time
 from typing import Any
 
 from fedce.errors import ConfigError, FedceError
+from fedce.present.pages import page, part
+from fedce.present.pages.live import Record, values_of
 from fedce.record import RunFolder
-from fedce.report.live import Record, values_of
-from fedce.report.pages import page, part
 
 HERE = "127.0.0.1"
 """The only address that is served: the page is for people at this machine."""
@@ -84,7 +84,7 @@ class Watch:
         newest, began = rounds[-1]["time"], monotonic()
         rested = began >= self.rest_until or self.record.results is not None
         if newest != self.drawn and (rested or self.figures is None):
-            from fedce.report import plots
+            from fedce.pictures import plots
 
             self.figures = {"contributions": plots.contributions(rounds), "progress": plots.progress(rounds)}
             self.drawn = newest

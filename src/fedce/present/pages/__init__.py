@@ -16,7 +16,7 @@ def page(template: str, *, script: str = "sort.js", connects: bool = False, **va
 
     `connects`: it may also ask the server that it came from, which no page that opens from disk has.
     """
-    text = (files("fedce.report") / script).read_text("utf-8")
+    text = (files(__name__) / "templates" / script).read_text("utf-8")
     digest = b64encode(sha256(text.encode()).digest()).decode()
     return part(template, script=text, script_digest=digest, connects=connects, **values)
 
@@ -29,7 +29,7 @@ def part(template: str, **values: Any) -> bytes:
 @cache
 def _environment() -> Environment:
     return Environment(
-        loader=PackageLoader("fedce", "report"),
+        loader=PackageLoader(__name__, "templates"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

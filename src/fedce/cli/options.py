@@ -1,0 +1,92 @@
+"""Arguments and options that several commands share, and what they mean."""
+
+import json
+import shlex
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from fedce.config import Config
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+PATH = click.Path(path_type=Path)
+AS_IN_RUN = "As in fedce run."
+STARTING = "starting (importing torch and MONAI)"
+
+
+class Option(Protocol):
+    """What adds an option to a command."""
+
+    def __call__(self, command: Command, /) -> Command: ...
+
+
+run_argument = click.argument("run_folder", metavar="RUN", type=PATH)
+config_argument = click.argument("config_file", metavar="[CONFIG.toml]", required=False, type=PATH)
+trust_code_option = click.option(
+    "--trust-code", is_flag=True, help="Run the Python code that the run's network or loss is named by."
+)
+store_option = click.option("--store", type=PATH, default=Path("runs/store"), help="Where trainings are kept.")
+trainings_option = click.option(
+    "--workers",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="N",
+    help="Trainings at a time; 0: one a core.",
+)
+
+
+def data_option(help: str = AS_IN_RUN, name: str = "data") -> Option:
+    return click.option("--data", name, metavar="NAME|DIR", help=help)
+
+
+def scale_option(help: str = AS_IN_RUN) -> Option:
+    return click.option("--scale", metavar="SCALE", help=help)
+
+
+def rounds_option(help: str = AS_IN_RUN) -> Option:
+    return click.option("--rounds", type=int, metavar="N", help=help)
+
+
+def set_option(help: str = AS_IN_RUN) -> Option:
+    return click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help=help)
+
+
+def out_option(help: str = AS_IN_RUN, metavar: str | None = "DIR", *, required: bool = False) -> Option:
+    return click.option("--out", type=PATH, metavar=metavar, required=required, help=help)
+
+
+def json_option(what: str) -> Option:
+    return click.option("--json", "as_json", is_flag=True, help=f"Print {what} as JSON, and nothing else.")
+
+
+def experiment_of(config_file: Path | None, named: Mapping[str, Any], assignments: Sequence[str]) -> "Config":
+    """The experiment file with what the command line says in its place."""
+    from fedce.config import load
+
+    return load(config_file, changes_of(named, assignments))
+
+
+def changes_of(named: Mapping[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
+    """Keys of the experiment file that the command line sets: by options of their own, and by --set."""
+    from fedce.config import parse_assignment
+
+    given = {key: value for key, value in named.items() if value is not None}
+    return given | dict(parse_assignment(text) for text in assignments)
+
+
+def default_out(config: "Config") -> Path:
+    source = Path(config.data.source).name
+    return Path("runs") / f"{source}-{config.algorithm.name.replace(':', '.')}-{config.seed}"
+
+
+def command_line() -> str:
+    """The command as it was called, for the record."""
+    return shlex.join(["fedce", *sys.argv[1:]])
+
+
+def echo_json(value: Any, **how: Any) -> None:
+    click.echo(json.dumps(value, indent=2, **how))

@@ -1,0 +1,222 @@
+"""What rests on a run's record: its ledger and keys, what may be published of it, and money shared by it."""
+
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from fedce.cli.errors import one_line_errors
+from fedce.cli.options import PATH, echo_json, json_option, out_option, run_argument, trust_code_option
+from fedce.errors import ConfigError
+from fedce.words import printable
+
+if TYPE_CHECKING:
+    from fedce.ledger import Verdict
+    from fedce.record import RunFolder
+
+
+@click.group()
+def ledger() -> None:
+    """A run's record: what happened, and whether anybody changed it."""
+
+
+@ledger.command()
+@run_argument
+@click.option("--coordinator", metavar="KEY", help="The coordinator's public key, if you know it from elsewhere.")
+@click.option("--head", metavar="HASH", help="A line's hash that you noted down before; it must still be there.")
+@click.option("--site", "keys", multiple=True, metavar="NAME=KEY", help="A site's public key, such as your own.")
+@json_option("the verdict")
+@one_line_errors
+def verify(run_folder: Path, coordinator: str | None, head: str | None, keys: tuple[str, ...], as_json: bool) -> None:
+    """Check the chain, all signatures, and every result from what was recorded.
+
+    Exit code 0: sound, and signed by a coordinator's key that you gave or hold; 3: consistent, but unsigned, or signed
+    by a key that nobody vouches for; 1: something is wrong; 2: it can't be checked.
+    """
+    from fedce.keys import checked_key
+    from fedce.ledger import verify as verified
+    from fedce.record import RunFolder
+
+    if wrong := [pair for pair in keys if "=" not in pair]:
+        raise ConfigError(f"--site: expected NAME=KEY, got {wrong[0]!r}")
+    pinned = {name: key for name, _, key in (pair.partition("=") for pair in keys)}
+    for key in (*pinned.values(), *([coordinator] if coordinator is not None else [])):
+        try:
+            checked_key(key)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
+    verdict = verified(RunFolder.open(run_folder), coordinator, head, pinned)
+    _tell("the ledger", verdict, as_json, proves=verdict.proves)
+    if verdict.doubt:
+        sys.exit(3)
+
+
+@ledger.command()
+@run_argument
+@click.option("--site", required=True, metavar="NAME", help="Whose word is checked.")
+@click.option("--data", required=True, metavar="DIR", help="The site's folder, or one that holds it.")
+@json_option("the verdict")
+@trust_code_option
+@one_line_errors
+def audit(run_folder: Path, site: str, data: str, as_json: bool, trust_code: bool) -> None:
+    """Where the site's images are: check what it said of them with the run's model; exit code 1 if it was not so."""
+    from fedce.audit import audit as audited
+    from fedce.record import RunFolder
+
+    _tell(f"what {site} said", audited(RunFolder.open(run_folder), site, data, trust_code=trust_code), as_json)
+
+
+def _tell(what: str, verdict: "Verdict", as_json: bool, **more: str) -> None:
+    """A verdict for people or programs; exit code 1 if something is wrong."""
+    if as_json:
+        echo_json({"sound": verdict.sound, **more, **asdict(verdict)})
+    else:
+        for fact in verdict.facts:
+            click.echo(f"checked: {printable(fact)}")
+        for reason in verdict.unchecked:
+            click.echo(f"not checked: {printable(reason)}")
+        for problem in verdict.problems:
+            click.echo(f"WRONG: {printable(problem)}")
+        if not verdict.sound:
+            click.echo(f"{what} is not sound: {len(verdict.problems)} found")
+        else:
+            click.echo(f"{what} is consistent, but {verdict.doubt}" if verdict.doubt else f"{what} is sound")
+    if not verdict.sound:
+        sys.exit(1)
+
+
+@ledger.command()
+@run_argument
+@one_line_errors
+def show(run_folder: Path) -> None:
+    """Print the ledger, a line for each entry."""
+    from datetime import UTC, datetime
+
+    from fedce.ledger import summary_of
+    from fedce.record import RunFolder
+
+    for number, entry in enumerate(RunFolder.open(run_folder).ledger(), 1):
+        when = datetime.fromtimestamp(entry["time"], UTC).strftime("%Y-%m-%d %H:%M:%S")
+        click.echo(f"{number:4} {when} {printable(entry['kind']):6} {summary_of(entry)}")
+
+
+@click.group()
+def keys() -> None:
+    """A site's key: it says who a site is, signs what it sends, and never leaves its place."""
+
+
+@keys.command()
+@click.argument("path", metavar="FILE", type=PATH)
+@one_line_errors
+def new(path: Path) -> None:
+    """Make a private key that only its owner can read, and print the public key, which the coordinator needs."""
+    from fedce.identity import Identity
+
+    path = path.expanduser()
+    if path.exists():
+        raise ConfigError(f"{path} exists; 'fedce keys show {path}' prints its public key")
+    click.echo(Identity.at(path).public)
+
+
+@keys.command("show")
+@click.argument("path", metavar="[FILE]", required=False, type=PATH)
+@one_line_errors
+def show_key(path: Path | None) -> None:
+    """Print the public key of a private key; without FILE, of this machine's coordinator ($FEDCE_KEY)."""
+    from fedce.identity import Identity, coordinator_file
+
+    path = path.expanduser() if path else coordinator_file()
+    if not path.exists():
+        raise ConfigError(f"{path} does not exist; 'fedce keys new {path}' makes a key")
+    click.echo(Identity.at(path).public)
+
+
+@click.command()
+@run_argument
+@click.option("--budget", required=True, metavar="AMOUNT", help="What is to be shared, such as 100000 or 2500.50.")
+@click.option("--floor", default="0%", metavar="SHARE", help="The least that any site gets, such as 2%.")
+@click.option("--cap", default="100%", metavar="SHARE", help="The most that any site gets, such as 40%.")
+@click.option("--rule", default="contribution", metavar="RULE", help="contribution (default), samples, equal, mix.")
+@out_option("The page; default RUN/allocation.html.", metavar="FILE")
+@click.option("--yes", is_flag=True, help="Allocate also where the contributions are too uncertain to pay by them.")
+@json_option("the amounts")
+@one_line_errors
+def allocate(
+    run_folder: Path, budget: str, floor: str, cap: str, rule: str, out: Path | None, yes: bool, as_json: bool
+) -> None:
+    """Share a budget by a run's contributions, exactly to the cent, with other rules beside."""
+    from fedce import allocation
+    from fedce.ledger import checked
+    from fedce.present.pages.allocation import override, write_allocation
+    from fedce.present.sentences import in_doubt
+    from fedce.present.tables import allocation_tables
+    from fedce.present.terminal import Terminal
+    from fedce.record import RunFolder
+
+    allocation.check_rule(rule)
+    run = RunFolder.open(run_folder)
+    found = checked(run)
+    payouts = allocation.allocate(found.results, budget, floor, cap)
+    doubts = allocation.doubts_of(rule, found.results)
+    allocation.check_doubts(rule, doubts, yes)
+    page = write_allocation(run, found, payouts, rule, (budget, floor, cap), doubts, out)
+    for sentence in (*override(doubts), *in_doubt(found.doubt)):
+        click.echo(sentence, err=True)
+    if as_json:
+        echo_json({name: asdict(payout) for name, payout in payouts.items()}, default=str)
+        return
+    terminal = Terminal(quiet=False)
+    terminal.show(*allocation_tables(payouts, rule, terminal.stdout.width))
+    click.echo(page)
+
+
+@click.command()
+@run_argument
+@click.option("--site", metavar="NAME", help="One member's page: its own share and interval, nothing of the others.")
+@click.option("--epsilon", type=float, metavar="E", help="All shares, with noise: differentially private.")
+@out_option("The page; default RUN/member-NAME.html.", metavar="FILE")
+@json_option("it")
+@one_line_errors
+def publish(run_folder: Path, site: str | None, epsilon: float | None, out: Path | None, as_json: bool) -> None:
+    """What may go out of a consortium: one member's own view, or everybody's shares with differential privacy."""
+    from fedce.record import RunFolder
+
+    if (site is None) == (epsilon is None):
+        raise ConfigError("give either --site NAME or --epsilon E")
+    run = RunFolder.open(run_folder)
+    if site is not None:
+        _publish_member(run, site, out, as_json)
+        return
+    assert epsilon is not None
+    if out is not None:
+        raise ConfigError("--out is for --site; shares with noise are printed, and kept in the ledger")
+    _publish_shares(run, epsilon, as_json)
+
+
+def _publish_member(run: "RunFolder", site: str, out: Path | None, as_json: bool) -> None:
+    from fedce.present.pages.member import write_member
+    from fedce.publish import member_view
+
+    if as_json:
+        echo_json(member_view(run, site))
+    else:
+        click.echo(write_member(run, site, out))
+
+
+def _publish_shares(run: "RunFolder", epsilon: float, as_json: bool) -> None:
+    from fedce import publish as publishing
+
+    found, spent = publishing.publish(run, epsilon)
+    if as_json:
+        echo_json({**asdict(found), "scale": found.scale, "epsilon_so_far": spent})
+        return
+    for name, share in found.shares.items():
+        click.echo(f"{printable(name)}: {100 * share:.1f} %")
+    click.echo(
+        f"noise of {100 * found.scale:.1f} points on each, epsilon {epsilon:g} for one validation case; "
+        f"all publications of this run together: {spent:g}"
+    )
+    if found.scale > 1 / len(found.shares):
+        click.echo("the noise is larger than an equal share: with so few validation cases these say nothing", err=True)

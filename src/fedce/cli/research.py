@@ -1,0 +1,215 @@
+"""Many trainings: methods side by side, what sites are worth, and the paper's tables and figures."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fedce.cli.errors import one_line_errors
+from fedce.cli.options import (
+    PATH,
+    STARTING,
+    changes_of,
+    command_line,
+    config_argument,
+    data_option,
+    echo_json,
+    json_option,
+    out_option,
+    rounds_option,
+    scale_option,
+    set_option,
+    store_option,
+    trainings_option,
+)
+from fedce.errors import ConfigError
+
+STUDY_SCALES = {"quick": (20, "0", 12), "paper": (60, "0,1,2", 48)}
+"""Rounds and seeds of a study, and sites of the largest federation in the scaling study."""
+
+
+def numbers_of(seeds: str) -> list[int]:
+    try:
+        return [int(seed) for seed in seeds.split(",")]
+    except ValueError:
+        raise ConfigError(f"--seeds: expected whole numbers such as 0,1,2, got {seeds!r}") from None
+
+
+@click.command()
+@click.argument("target", metavar="RUN|CONFIG", type=PATH)
+@click.option(
+    "--method", default="loo", metavar="METHOD", help="loo (leave-one-out, default), shapley, reconstruction."
+)
+@store_option
+@out_option("Where the values go; default RUN/value-METHOD.json.", metavar=None)
+@trainings_option
+@click.option("--yes", is_flag=True, help="Do not ask before a long job.")
+@json_option("the values")
+@one_line_errors
+def value(target: Path, method: str, store: Path, out: Path | None, workers: int, yes: bool, as_json: bool) -> None:
+    """What each site is worth: ground truth by training again, and how well the contributions agree with it."""
+    from fedce.present.progress import JobsDisplay
+    from fedce.present.tables import value_table
+
+    with JobsDisplay(quiet=as_json) as display:
+        display.notice(STARTING)
+        from fedce import value as valuing
+        from fedce.files import write_sealed
+        from fedce.jobs import Store
+        from fedce.present.pages.run import write_report
+        from fedce.record import RunFolder
+
+        valuing.check_method(method)
+        config = valuing.config_of(target)
+        kept = Store(store, display.notice)
+        sites = [site.name for site in kept.sites(config.data)]
+        display.estimate(kept, valuing.trainings(config, method, sites), workers, ask=not (yes or as_json))
+        found = valuing.value(config, method, kept, workers, display.progress)
+        place = out or (target if target.is_dir() else target.parent) / f"value-{method}.json"
+        write_sealed(place, found.as_dict())
+        display.show(value_table(found))
+        display.notice(f"written to {place}")
+        run = RunFolder(target)
+        if place.parent == target and run.results_file.exists():
+            display.notice(f"{write_report(run)} shows it too")
+    if as_json:
+        echo_json(found.as_dict())
+
+
+@click.command()
+@config_argument
+@click.option("--algorithms", required=True, metavar="A,B,C", help="Names as in fedce run --algorithm.")
+@click.option("--seeds", default="0,1,2", metavar="0,1,2", help="Training seeds; default 0,1,2.")
+@click.option("--truth", metavar="METHOD", help="Compare contributions with loo, shapley or reconstruction values.")
+@click.option("--truth-by", default="fedce", metavar="NAME", help="The algorithm that is trained again for the truth.")
+@data_option()
+@scale_option()
+@rounds_option()
+@set_option()
+@store_option
+@out_option("Where the tables go; default runs/compare-DATA.")
+@trainings_option
+@json_option("the comparison")
+@one_line_errors
+def compare(
+    config_file: Path | None,
+    algorithms: str,
+    seeds: str,
+    truth: str | None,
+    truth_by: str,
+    data: str | None,
+    scale: str | None,
+    rounds: int | None,
+    assignments: tuple[str, ...],
+    store: Path,
+    out: Path | None,
+    workers: int,
+    as_json: bool,
+) -> None:
+    """Several algorithms, several seeds, one table; nothing is trained twice."""
+    from fedce.config import load
+    from fedce.present.progress import JobsDisplay
+    from fedce.present.tables import compare_tables, truth_table
+
+    changes = changes_of({"data.source": data, "data.scale": scale, "rounds": rounds}, assignments)
+    config = load(config_file, changes)
+    names = [name.strip() for name in algorithms.split(",") if name.strip()]
+    numbers = numbers_of(seeds)
+    if not names:
+        raise ConfigError(f"--algorithms: expected names such as fedavg,fedce, got {algorithms!r}")
+    for number in numbers:
+        load(config_file, {**changes, "seed": number})
+    with JobsDisplay(quiet=as_json) as display:
+        display.notice(STARTING)
+        from fedce import compare as comparing
+        from fedce import value as valuing
+        from fedce.jobs import Store
+
+        kept = Store(store, display.notice)
+        configs = comparing.plan(config, names, numbers)
+        sites = [site.name for site in kept.sites(config.data)]
+        if truth:
+            configs += valuing.trainings_by(config, truth, truth_by, numbers, sites)
+        display.estimate(kept, configs, workers, ask=False)
+        found = (
+            valuing.truth_over_seeds(config, truth, truth_by, numbers, kept, workers, display.progress)
+            if truth
+            else None
+        )
+        shares = found.shares if found else None
+        rows = comparing.compare(config, names, numbers, kept, truth=shares, workers=workers, progress=display.progress)
+        folder = out or Path("runs") / f"compare-{Path(config.data.source).name}"
+        about = {"command": command_line(), "seeds": numbers, "truth": asdict(found) if found else None}
+        comparing.write(folder, rows, about)
+        display.show(*compare_tables(rows, display.stdout.width), *([truth_table(found)] if found else []))
+        display.notice(f"written to {folder}")
+    if as_json:
+        click.echo((folder / "compare.json").read_text("utf-8"))
+
+
+@click.command()
+@click.argument("name", metavar="STUDY")
+@config_argument
+@data_option()
+@click.option(
+    "--scale",
+    type=click.Choice(["quick", "paper"]),
+    default="quick",
+    help="quick: 20 rounds, one seed; paper: 60 rounds, three seeds.",
+)
+@click.option("--seeds", metavar="0,1,2", help="Training seeds; default by the scale.")
+@rounds_option("Communication rounds; default by the scale.")
+@click.option("--methods", metavar="A,B,C", help="Which algorithms are compared; default the paper's.")
+@set_option()
+@store_option
+@out_option("Default runs/study-NAME-DATA.")
+@trainings_option
+@json_option("the study")
+@one_line_errors
+def study(
+    name: str,
+    config_file: Path | None,
+    data: str | None,
+    scale: str,
+    seeds: str | None,
+    rounds: int | None,
+    methods: str | None,
+    assignments: tuple[str, ...],
+    store: Path,
+    out: Path | None,
+    workers: int,
+    as_json: bool,
+) -> None:
+    """Tables and figures of the paper: performance, fairness, contribution, convergence, free-rider, shift, ablation,
+    qualitative, data, scaling, theory; several with commas between, or all. Beyond the paper: robustness."""
+    from fedce.config import load
+    from fedce.present.progress import JobsDisplay
+    from fedce.present.tables import study_tables
+
+    n_rounds, default_seeds, largest = STUDY_SCALES[scale]
+    by_scale: dict[str, Any] = {} if config_file else {"rounds": n_rounds}
+    config = load(config_file, by_scale | changes_of({"data.source": data, "rounds": rounds}, assignments))
+    with JobsDisplay(quiet=as_json) as display:
+        display.notice(STARTING)
+        from fedce import studies
+        from fedce.files import read_sealed
+        from fedce.jobs import Store
+        from fedce.present.pages.study import write_study_report
+        from fedce.studies import writing
+
+        names = studies.wanted(name)
+        kept = Store(store, display.notice)
+        numbers = numbers_of(seeds or default_seeds)
+        compared = tuple(methods.split(",")) if methods else studies.METHODS
+        context = studies.Context(config, numbers, kept, compared, largest)
+        display.estimate(kept, studies.needed(names, context), workers, ask=False)
+        outcomes = studies.conduct(names, context, workers, display.progress)
+        folder = out or Path("runs") / f"study-{name}-{Path(config.data.source).name}"
+        writing.write(folder, outcomes, studies.about(context, command_line()))
+        # From the files, so that 'fedce report' gives the same page again.
+        page = write_study_report(folder)
+        display.show(*study_tables(outcomes, display.stdout.width))
+        display.notice(f"written to {page}")
+    if as_json:
+        echo_json(read_sealed(folder / "study.json"), ensure_ascii=False)

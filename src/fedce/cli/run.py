@@ -1,0 +1,273 @@
+"""One run: what can be known before it, its training here or at hospitals, its report, its live page, its model."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from fedce.cli.errors import one_line_errors, stopped
+from fedce.cli.options import (
+    PATH,
+    STARTING,
+    changes_of,
+    command_line,
+    config_argument,
+    data_option,
+    default_out,
+    echo_json,
+    experiment_of,
+    json_option,
+    out_option,
+    rounds_option,
+    run_argument,
+    scale_option,
+    set_option,
+    trust_code_option,
+)
+from fedce.errors import ConfigError, EngineError
+
+if TYPE_CHECKING:
+    from fedce.config import Config
+    from fedce.experiment import Observer, Result
+    from fedce.present.progress import RunDisplay
+
+
+@click.command()
+@config_argument
+@click.option(
+    "--algorithm",
+    metavar="NAME",
+    help="fedce (default), fedce-sum, fedavg, uniform, standalone, qfedavg, ...; README.md lists all.",
+)
+@data_option("fundus6, prostate6, or a folder DIR/<site>/{images,masks}/*.png.")
+@scale_option("Size of fundus6 and prostate6: tiny, demo or paper.")
+@rounds_option("Communication rounds.")
+@click.option("--seed", type=int, metavar="N", help="Seed of the initial weights and of local training.")
+@click.option("--workers", type=int, metavar="N", help="Worker processes; 0 (default): one for each core.")
+@click.option("--engine", metavar="NAME", help="local (default), flower or nvflare; the same numbers on each.")
+@out_option("Run folder; default runs/DATA-ALGORITHM-SEED.")
+@set_option("Any key of the file: --set train.lr=3e-4.")
+@click.option("--resume", type=PATH, metavar="DIR", help="Continue the run in DIR.")
+@click.option("--replace", is_flag=True, help="Replace a run that is already in the run folder.")
+@json_option("the results")
+@one_line_errors
+def run(
+    config_file: Path | None,
+    algorithm: str | None,
+    data: str | None,
+    scale: str | None,
+    rounds: int | None,
+    seed: int | None,
+    workers: int | None,
+    engine: str | None,
+    out: Path | None,
+    assignments: tuple[str, ...],
+    resume: Path | None,
+    replace: bool,
+    as_json: bool,
+) -> None:
+    """Train one model across sites; record who contributed what."""
+    from fedce.config import BUILT_IN, load
+
+    named = {
+        "algorithm.name": algorithm,
+        "data.source": data,
+        "data.scale": scale,
+        "rounds": rounds,
+        "seed": seed,
+        "engine.workers": workers,
+        "engine.name": engine,
+    }
+    changes = changes_of(named, assignments)
+    if resume is not None:
+        refused = [key for key in changes if key != "engine.workers"]
+        refused += ["--out"] * (out is not None) + ["--replace"] * replace + ["--set"] * bool(assignments)
+        if config_file or refused:
+            what = refused[0] if refused else config_file
+            raise ConfigError(f"--resume continues a run as it was started; leave out {what} (--workers may change)")
+        _conduct(None, resume, workers, replace=False, as_json=as_json)
+        return
+    if config_file is not None and config_file.is_dir():
+        raise ConfigError(
+            f"{config_file} is a folder: --data {config_file} if it holds sites, --resume if it holds a run"
+        )
+    config = load(config_file, changes)
+    if scale is not None and config.data.source not in BUILT_IN and Path(config.data.source).exists():
+        raise ConfigError(
+            f"--scale is for {' and '.join(BUILT_IN)}; images of a folder are resized by --set data.size=N"
+        )
+    _conduct(config, out or default_out(config), None, replace=replace, as_json=as_json)
+
+
+def _conduct(config: "Config | None", out: Path, workers: int | None, *, replace: bool, as_json: bool) -> None:
+    """Run or, without a configuration, resume; with a display, and the results at the end."""
+    from fedce.present.progress import RunDisplay
+
+    with RunDisplay(quiet=as_json, out=out) as display:
+        display.notice(STARTING)
+        from fedce.experiment import Observer
+        from fedce.present.reported import complete
+
+        observer = Observer(display.notice, display.start, display.round)
+        with _told_how_to_go_on(display, out):
+            result = _train(config, out, observer, workers, replace)
+            complete(result)
+        display.finish(result.values)
+    if as_json:
+        echo_json({"run": str(out), **result.values})
+
+
+def _train(config: "Config | None", out: Path, observer: "Observer", workers: int | None, replace: bool) -> "Result":
+    """By the engine that the experiment names."""
+    from fedce import experiment
+    from fedce.record import RunFolder
+
+    command, carried = command_line(), config or RunFolder.open(out).config
+    if carried.engine.name != "local":
+        carrier = import_module(f"fedce.engines.{carried.engine.name}")
+        result: Result = carrier.run_here(carried, out, observer, command, resume=config is None, replace=replace)
+        return result
+    if config is None:
+        return experiment.resume(out, workers=workers, observer=observer, command=command)
+    return experiment.execute(config, out, replace=replace, observer=observer, command=command)
+
+
+@contextmanager
+def _told_how_to_go_on(display: "RunDisplay", out: Path) -> Iterator[None]:
+    """Where a run ends before its time, its last line says how to continue it."""
+    from fedce.files import write_bytes
+    from fedce.record import RunFolder
+
+    run_folder = RunFolder(out)
+    try:
+        yield
+    except EngineError as error:
+        hint = f"; continue with 'fedce run --resume {out}'"
+        if error.trace:
+            write_bytes(run_folder.log_file, error.trace.encode())
+            hint = f" (details in {run_folder.log_file}){hint}"
+        raise EngineError(f"{error}{hint}") from None
+    except KeyboardInterrupt as stop:
+        display.stop()
+        begun = run_folder.config_file.exists()
+        stopped(stop, f"continue with 'fedce run --resume {out}'" if begun else "nothing was begun")
+
+
+@click.command()
+@config_argument
+@data_option()
+@scale_option()
+@out_option()
+@set_option()
+@json_option("the findings")
+@one_line_errors
+def doctor(
+    config_file: Path | None,
+    data: str | None,
+    scale: str | None,
+    out: Path | None,
+    assignments: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Look at everything that can be known before round 1; exit code 2 if a run would fail."""
+    from fedce.present.progress import FindingsDisplay
+
+    config = experiment_of(config_file, {"data.source": data, "data.scale": scale}, assignments)
+    display = FindingsDisplay(quiet=as_json)
+    display.notice(STARTING)
+    from fedce.doctor import examine, verdict_of
+
+    findings = []
+    for finding in examine(config, out or default_out(config), display.notice):
+        findings.append(finding)
+        display.tell(finding)
+    verdict = verdict_of(findings)
+    display.finish(verdict["ready"])
+    if as_json:
+        echo_json(verdict)
+    if not verdict["ready"]:
+        sys.exit(2)
+
+
+@click.command()
+@click.argument("engine", type=click.Choice(["flower", "nvflare"]))
+@click.argument("config_file", metavar="CONFIG.toml", type=PATH)
+@out_option("Folder to write; new.", required=True)
+@set_option()
+@one_line_errors
+def deploy(engine: str, config_file: Path, out: Path, assignments: tuple[str, ...]) -> None:
+    """Write what a federation of real hospitals runs: a Flower app, or an NVFlare job."""
+    from fedce.config import load
+
+    config = load(config_file, {**changes_of({}, assignments), "engine.name": engine})
+    click.echo(import_module(f"fedce.engines.{engine}").deploy(config, out))
+
+
+@click.command()
+@click.argument("folder", metavar="RUN|STUDY|FOLDER", type=PATH)
+@click.option(
+    "--standalone",
+    type=PATH,
+    metavar="RUN",
+    help="A finished run of standalone on the same data: show what each site reaches alone.",
+)
+@click.option("--no-examples", is_flag=True, help="Leave out the example images, to share the page without patients'.")
+@one_line_errors
+def report(folder: Path, standalone: Path | None, no_examples: bool) -> None:
+    """Write report.html of a run or a study again, or of all runs in a folder side by side."""
+    from fedce.present.pages.folder import write_folder_report
+    from fedce.present.pages.run import write_report
+    from fedce.present.pages.study import write_study_report
+    from fedce.record import RunFolder
+
+    if folder.is_dir() and not RunFolder(folder).config_file.exists():
+        if standalone or no_examples:
+            raise ConfigError(f"{folder} is no run; --standalone and --no-examples are for the report of one")
+        write = write_study_report if (folder / "study.json").exists() else write_folder_report
+        click.echo(write(folder))
+        return
+    alone = RunFolder.open(standalone) if standalone else None
+    click.echo(write_report(RunFolder.open(folder), standalone=alone, examples=not no_examples))
+
+
+@click.command()
+@run_argument
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    metavar="N",
+    help="Port on this machine; 0 (default): a free one.",
+)
+@click.option("--no-browser", is_flag=True, help="Print the address and open nothing.")
+@one_line_errors
+def watch(run_folder: Path, port: int, no_browser: bool) -> None:
+    """Show RUN on a local page that updates itself, while it goes on and after; Ctrl-C ends the page, not the run."""
+    from fedce.present.watch import Watch, WatchServer, open_browser
+    from fedce.record import RunFolder
+
+    # Ctrl-C is how a page is ended, so it is neither an error nor something to go on with.
+    with suppress(KeyboardInterrupt), WatchServer(Watch(RunFolder.open(run_folder)), port) as server:
+        click.echo(f"watching {run_folder} at {server.address} (Ctrl-C ends it)")
+        if not no_browser:
+            open_browser(server.address)
+        server.serve_forever()
+
+
+@click.command()
+@run_argument
+@click.argument("images", metavar="IMAGES...", nargs=-1, required=True, type=PATH)
+@out_option("Where the masks go.", required=True)
+@click.option("--site", metavar="NAME", help="Use this site's own model, where each site has one.")
+@trust_code_option
+@one_line_errors
+def predict(run_folder: Path, images: tuple[Path, ...], out: Path, site: str | None, trust_code: bool) -> None:
+    """Segment images with a run's model: a mask and an overlay picture for each."""
+    from fedce.predict import predict_files
+
+    for path in predict_files(run_folder, images, out, site, trust_code=trust_code):
+        click.echo(path)

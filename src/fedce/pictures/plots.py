@@ -1,0 +1,186 @@
+"""Figures of a run and of its data, as inline SVG that follows the page's colours, or as files."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.figure import Figure
+
+from fedce.data.inspection import N_BINS, SiteFacts
+from fedce.data.overlays import COLOURS as OUTLINES
+from fedce.errors import RunError
+from fedce.pictures.style import (
+    COLOURS,
+    INK,
+    MARKERS,
+    MOST_NAMED,
+    ON_WHITE,
+    STYLE,
+    label_of,
+    legend_beside,
+    look_of,
+    new_axes,
+    save,
+    short,
+    to_svg,
+)
+
+CHANNELS = (("red", "#D55E00", "-"), ("green", "#009E73", "--"), ("blue", "#3A8FD6", "-."))
+PANELS_A_ROW = 3
+Rounds = Sequence[Mapping[str, Any]]
+Bands = Sequence[Mapping[str, Any]]
+"""Intervals of the sites' shares: round (from 1), low and high by site."""
+
+
+def sites_of(rounds: Rounds) -> list[str]:
+    """All that took part in any of the rounds."""
+    return sorted({site for entry in rounds for site in entry["sites"]})
+
+
+def contributions(rounds: Rounds, bands: Bands = ()) -> str:
+    return to_svg(_contributions(rounds, bands))
+
+
+def save_contributions(rounds: Rounds, path: Path) -> Path:
+    """Contributions over the rounds as a picture file."""
+    with mpl.rc_context(ON_WHITE):
+        figure = _contributions(rounds)
+        figure.set_facecolor("white")
+        try:
+            save(figure, path, dpi=150, bbox_inches="tight")
+        except (OSError, ValueError) as error:
+            raise RunError(f"can't write the picture {path}: {error}") from None
+    return path
+
+
+def _contributions(rounds: Rounds, bands: Bands = ()) -> Figure:
+    with mpl.rc_context(STYLE):
+        figure, axes = new_axes("round", "contribution, %")
+        sites = sites_of(rounds)
+        for i, site in enumerate(sites):
+            known = [
+                (entry["round"] + 1, 100 * entry["sites"][site]["share"]) for entry in rounds if site in entry["sites"]
+            ]
+            axes.plot(*zip(*known, strict=True), label=label_of(site, len(sites)), **look_of(i, len(known), len(sites)))
+            ends = [(at["round"], 100 * at["low"][site], 100 * at["high"][site]) for at in bands if site in at["low"]]
+            if ends:
+                axes.fill_between(*zip(*ends, strict=True), color=COLOURS[i % len(COLOURS)], alpha=0.15, linewidth=0)
+        axes.axhline(100 / len(sites), color=INK, linewidth=0.8, linestyle=":", label="equal share")
+        # Room for a whole marker, which the margin of lines that lie close together is not.
+        axes.set_ylim(0, 1.05 * axes.get_ylim()[1])
+        legend_beside(axes)
+    return figure
+
+
+def progress(rounds: Rounds) -> str:
+    """Validation Dice of the common model at each site, and its mean."""
+    with mpl.rc_context(STYLE):
+        figure, axes = new_axes("round", "validation Dice at its start")
+        sites = sites_of(rounds)
+        for i, site in enumerate(sites):
+            known = [(entry["round"] + 1, entry["sites"][site]["score"]) for entry in rounds if site in entry["sites"]]
+            look = {"alpha": 0.8, **look_of(i, len(known), len(sites))}
+            axes.plot(*zip(*known, strict=True), label=label_of(site, len(sites)), **look)
+        means = [(entry["round"] + 1, entry["mean_score"]) for entry in rounds]
+        axes.plot(*zip(*means, strict=True), label="mean", color=INK, linewidth=2)
+        axes.set_ylim(0, 1)
+        legend_beside(axes)
+    return to_svg(figure)
+
+
+def dice(results: Mapping[str, Any], alone: Mapping[str, float]) -> str:
+    """Test Dice at each site, what the others' model would reach there, and what the site reaches alone."""
+    with mpl.rc_context(STYLE):
+        figure, axes = new_axes("", "test Dice")
+        sites = list(results["dice"])
+        axes.bar(range(len(sites)), [results["dice"][site] for site in sites], 0.6, color=COLOURS[0], label="the model")
+        without = [(i, value) for i, site in enumerate(sites) if (value := results["dice_without"][site]) is not None]
+        if without:
+            axes.plot(*zip(*without, strict=True), "D", color=COLOURS[1], label="without the site")
+        if alone:
+            look = {"markerfacecolor": "white", "markeredgecolor": COLOURS[4], "markeredgewidth": 1.8}
+            axes.plot(range(len(sites)), [alone[site] for site in sites], "s", label="trained alone", **look)
+        for i, site in enumerate(sites if len(sites) <= MOST_NAMED else ()):
+            axes.annotate(f"{results['dice'][site]:.2f}", (i, results["dice"][site]), ha="center", va="bottom")
+        axes.axhline(results["fairness"]["mean"], color=INK, linewidth=0.8, linestyle=":", label="mean")
+        if len(sites) <= MOST_NAMED:
+            axes.set_xticks(range(len(sites)), sites)
+        else:
+            axes.set_xticks([])
+            axes.set_xlabel(f"{len(sites)} sites, in the table's order")
+        axes.set_ylim(0, 1.05)
+        legend_beside(axes)
+    return to_svg(figure)
+
+
+def freerider(scores: Mapping[str, Sequence[float | None]]) -> str:
+    """Each site's free-rider score so far, round by round."""
+    with mpl.rc_context(STYLE):
+        figure, axes = new_axes("round", "free-rider score")
+        for i, (site, values) in enumerate(scores.items()):
+            known = [(number, value) for number, value in enumerate(values, 1) if value is not None]
+            # A site without any score is still named.
+            axes.plot(
+                *(zip(*known, strict=True) if known else ((), ())), label=label_of(site), **look_of(i, len(known))
+            )
+        legend_beside(axes)
+    return to_svg(figure)
+
+
+def grey_values(sites: Sequence[SiteFacts]) -> str:
+    """How bright each site's pixels are, a panel a site, before the average of all sites."""
+    bins = np.linspace(0, 256, N_BINS + 1)
+    histograms = np.array([100 * site.grey.histogram for site in sites])
+    looks = CHANNELS if histograms.shape[1] > 1 else (("", COLOURS[0], "-"),)
+    with mpl.rc_context(STYLE):
+        n_columns = min(PANELS_A_ROW, len(sites))
+        n_rows = -(-len(sites) // n_columns)
+        figure = Figure(figsize=(8, 0.7 + 1.6 * n_rows), layout="constrained")
+        panels = figure.subplots(n_rows, n_columns, sharex=True, sharey=True, squeeze=False).ravel()
+        for panel, site, histogram in zip(panels, sites, histograms, strict=False):
+            for values, average, (name, colour, line) in zip(histogram, histograms.mean(axis=0), looks, strict=True):
+                panel.stairs(average, bins, fill=True, color=colour, alpha=0.18)
+                panel.stairs(values, bins, baseline=None, color=colour, linestyle=line, linewidth=1.4, label=name)
+            panel.set_title(short(site.name), fontsize=11)
+        panels[0].set_xlim(0, 256)
+        panels[0].set_xticks([0, 64, 128, 192, 256])
+        # A black frame is one bin that would press everything else flat; constant images have nothing but such bins.
+        panels[0].set_ylim(0, 1.1 * min(histograms.max(), 2 * np.percentile(histograms, 98)) or 100)
+        for panel in panels[len(sites) - n_columns : len(sites)]:
+            panel.tick_params(labelbottom=True)  # Also above a place that is left empty.
+        for panel in panels[len(sites) :]:
+            panel.remove()
+        figure.supxlabel("grey value", fontsize=11)
+        figure.supylabel("pixels, %", fontsize=11)
+        if len(looks) > 1:
+            figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=len(looks))
+    return to_svg(figure)
+
+
+def mask_areas(sites: Sequence[SiteFacts]) -> str:
+    """How much of an image is marked: all of a site's, the middle half, the median."""
+    classes = list(sites[0].areas)
+    with mpl.rc_context(STYLE):
+        figure, axes = new_axes("marked part of the image, %", "")
+        figure.set_figheight(0.9 + len(sites) * (0.2 + 0.2 * len(classes)))
+        axes.grid(axis="x", alpha=0.15, color=INK)
+        for j, name in enumerate(classes):
+            places = np.arange(len(sites)) + (j - (len(classes) - 1) / 2) * 0.8 / len(classes)
+            spread = np.array([np.percentile(100 * site.areas[name], (0, 25, 50, 75, 100)) for site in sites]).T
+            colour = "#{:02x}{:02x}{:02x}".format(*OUTLINES[j % len(OUTLINES)])
+            axes.hlines(places, spread[0], spread[4], color=colour, linewidth=1.2)
+            axes.hlines(places, spread[1], spread[3], color=colour, linewidth=6)
+            axes.plot(spread[2], places, MARKERS[j % len(MARKERS)], label=label_of(name), **_ringed(colour))
+        axes.set_yticks(range(len(sites)), [short(site.name) for site in sites])
+        axes.set_ylim(len(sites) - 0.5, -0.5)
+        axes.set_xlim(left=0)
+        if len(classes) > 1:
+            legend_beside(axes)
+    return to_svg(figure)
+
+
+def _ringed(colour: str) -> dict[str, Any]:
+    """A mark that is seen on a bar of its own colour."""
+    return {"color": colour, "markersize": 6, "markerfacecolor": "white", "markeredgewidth": 1.5}

@@ -1,0 +1,162 @@
+"""The columns of the sites' table: one list, which the terminal, the report and the live page all show."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from fedce.scoring import MIN_CASES
+
+Results = Mapping[str, Any]
+"""A run's results; of a run that goes on, what is known of them so far."""
+Place = Literal["terminal", "report", "live"]
+Kind = Literal["key", "number", "bar", "words"]
+DASH: Mapping[Place, str] = {"terminal": "-", "report": "\N{EN DASH}", "live": "\N{EN DASH}"}
+
+
+@dataclass(frozen=True)
+class Note:
+    """What stands beside a value: its interval, or why it has none."""
+
+    text: str
+    short: str
+    """The same for the terminal, which is narrow."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: its title at each place that shows it, and how a site's value is found and written."""
+
+    titles: Mapping[Place, str]
+    value: Callable[[Results, str], Any]
+    """The value of a site; None where it is not known."""
+    form: Callable[[Any], str] = str
+    kind: Kind = "number"
+    note: Callable[[Results, str], Note | None] = lambda results, site: None
+    unknown: str = ""
+    """What stands for a value that is not known, in place of a dash."""
+    needs: str = ""
+    """Results without this key have no such column."""
+
+
+def of(key: str) -> Callable[[Results, str], Any]:
+    """The value that the results have for a site under this key."""
+    return lambda results, site: results[key].get(site)
+
+
+def digits(n: int) -> Callable[[float], str]:
+    return f"{{:.{n}f}}".format
+
+
+def columns(results: Results) -> list[Column]:
+    """All columns from left to right. A new column of the results is one more entry here."""
+    classes: list[str] = next((list(dice) for dice in results.get("dice_by_class", {}).values()), [])
+    return [
+        Column({"terminal": "site", "report": "Site", "live": "Site"}, lambda results, site: site, kind="key"),
+        Column({"terminal": "images", "report": "Images"}, of("images")),
+        Column({"report": "for training", "live": "Training images"}, of("train_images")),
+        Column({"live": "Validation Dice"}, of("last_score"), digits(3)),
+        Column({"live": "Weight"}, of("last_weight"), digits(3)),
+        Column(
+            {"terminal": "Dice", "report": "Dice", "live": "Test Dice"},
+            of("dice"),
+            digits(3),
+            note=_dice_interval,
+            unknown="absent",  # At the end: such a site has a share and no Dice.
+            needs="dice",
+        ),
+        *(Column({"report": name}, _dice_of_class(name), digits(3)) for name in classes if len(classes) > 1),
+        Column({"report": "alone"}, of("dice_alone"), digits(3), needs="dice_alone"),
+        Column({"report": "Gain"}, _gain, "{:+.3f}".format, needs="dice_alone"),
+        Column({"terminal": "Dice\nwithout", "report": "Dice without it"}, of("dice_without"), digits(3)),
+        Column(
+            {"terminal": "contribution", "report": "Contribution", "live": "Contribution"},
+            of("contributions"),
+            lambda share: f"{100 * share:.1f} %",
+            kind="bar",
+            note=_share_interval,
+        ),
+        Column({"live": "Loss"}, of("last_loss"), digits(3)),
+        Column({"live": "Seconds"}, of("last_seconds"), digits(2)),
+        # Flags are too long for a column of the terminal: they are lines below its table.
+        Column({"report": "Flags", "live": "Flags"}, _flags, kind="words"),
+    ]
+
+
+def _dice_of_class(name: str) -> Callable[[Results, str], float | None]:
+    return lambda results, site: results["dice_by_class"].get(site, {}).get(name)
+
+
+def _gain(results: Results, site: str) -> float | None:
+    """What the federation's model adds to what the site reaches alone."""
+    here, alone = (results[key].get(site) for key in ("dice", "dice_alone"))
+    return None if here is None or alone is None else here - alone
+
+
+def _flags(results: Results, site: str) -> str:
+    return "; ".join(results["flags"].get(site, [])) or "none"
+
+
+def _dice_interval(results: Results, site: str) -> Note | None:
+    """The 95 % interval over the site's test cases; runs of earlier versions have neither interval nor cases."""
+    if ends := results.get("dice_interval", {}).get(site):
+        low, high = (f"{end:.2f}".removeprefix("0") for end in ends)
+        return Note("{:.3f} to {:.3f}".format(*ends), f"{low}-{high}")
+    n_cases = results.get("test_cases", {}).get(site, 0)
+    return _no_interval(n_cases) if n_cases and site in results["dice"] else None
+
+
+def _share_interval(results: Results, site: str) -> Note | None:
+    """The 95 % interval over rounds and validation cases; a site that took no part in the rounds has none."""
+    found = results.get("intervals")
+    if not found or site not in found["low"]:
+        return None
+    if found["low"][site] is None:
+        return _no_interval(results.get("validation_cases", {}).get(site, 0))
+    low, high = (f"{100 * found[end][site]:.1f}" for end in ("low", "high"))
+    return Note(f"{low} to {high} %", f"{low}-{high}")
+
+
+def _no_interval(n_cases: int) -> Note:
+    """Why there is no interval, in few words; sentences beside the table say more."""
+    if 0 < n_cases < MIN_CASES:
+        cases = "1 case" if n_cases == 1 else f"{n_cases} cases"
+        return Note(f"no interval: {n_cases} of {MIN_CASES} needed cases", cases)
+    return Note("no interval", "no interval")
+
+
+@dataclass(frozen=True)
+class Cell:
+    text: str
+    kind: Kind
+    note: Note | None
+    part: float | None
+    """The value of a bar as a part of the column's largest one."""
+
+
+@dataclass(frozen=True)
+class SitesTable:
+    """The table as one place shows it, a row a site."""
+
+    titles: Sequence[tuple[str, Kind]]
+    rows: Sequence[Sequence[Cell]]
+
+
+def sites_table(results: Results, place: Place, sites: Sequence[str]) -> SitesTable:
+    """The columns that this place shows, and these sites' cells."""
+    there = [column for column in columns(results) if not column.needs or column.needs in results]
+    shown = [column for column in there if place in column.titles]
+    cells = [_cells(column, results, place, sites) for column in shown]
+    return SitesTable([(column.titles[place], column.kind) for column in shown], list(zip(*cells, strict=True)))
+
+
+def _cells(column: Column, results: Results, place: Place, sites: Sequence[str]) -> list[Cell]:
+    values = [column.value(results, site) for site in sites]
+    texts = [column.unknown or DASH[place] if value is None else column.form(value) for value in values]
+    notes = [column.note(results, site) for site in sites]
+    parts = _parts(values) if column.kind == "bar" else [None] * len(values)
+    return [Cell(text, column.kind, note, part) for text, note, part in zip(texts, notes, parts, strict=True)]
+
+
+def _parts(values: Sequence[float | None]) -> list[float | None]:
+    largest = max((value for value in values if value is not None), default=0.0)
+    return [None if value is None else value / largest if largest else 0.0 for value in values]

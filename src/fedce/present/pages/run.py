@@ -1,0 +1,72 @@
+"""A run as one self-contained HTML page: no network, opens from disk, light and dark, prints well."""
+
+from pathlib import Path
+
+from fedce.errors import RunError
+from fedce.files import write_bytes
+from fedce.ledger import checked
+from fedce.present.columns import sites_table
+from fedce.present.pages import page
+from fedce.present.pages.card import model_card
+from fedce.present.pages.truth import truths
+from fedce.present.sentences import in_doubt, summary
+from fedce.present.standalone import dice_alone
+from fedce.record import RunFolder
+from fedce.results import MOST_BANDS
+
+FAIRNESS_ROWS = (
+    ("mean", "Mean Dice", "average over the sites' test images"),
+    ("std", "Standard deviation", "over sites (n - 1); lower is fairer"),
+    ("worst", "Worst site", "the site that the model serves worst"),
+    ("best", "Best site", "the site that the model serves best"),
+    ("jain", "Jain's index", "1 if all sites are served alike"),
+    ("gini", "Gini coefficient", "0 if all sites are served alike"),
+)
+
+
+def write_report(run: RunFolder, *, standalone: RunFolder | None = None, examples: bool = True) -> Path:
+    """Write report.html from the run's record alone.
+
+    `standalone`: a run on the same data that says what each site reaches alone. Without `examples` the page holds no
+    image of a patient.
+    """
+    from fedce.present import figures
+
+    found, rounds = checked(run), run.rounds()
+    results = found.results
+    shares = results["contributions"]
+    started = [entry for entry in run.ledger() if entry["kind"] == "start"]
+    if not started or not rounds:
+        raise RunError(f"{run.ledger_file} is missing or has no rounds; a report needs the whole record")
+    measured = truths(run)
+    alone = dice_alone(run, standalone) if standalone else {}
+    # Runs of earlier versions, and those of a store, have none.
+    bands = results.get("intervals_over_rounds", [])
+    content = page(
+        "run.html.j2",
+        name=run.path.resolve().name,
+        # The folder's name alone: where it lies on somebody's machine is nobody else's business.
+        data_name=Path(results["data"]).name,
+        results=results,
+        summary=[*summary(results, run.config, measured, alone), *in_doubt(found.doubt)],
+        truths=measured,
+        sites=sites_table({**results, **({"dice_alone": alone} if standalone else {})}, "report", list(shares)),
+        rounds_alone=standalone.config.n_rounds if standalone else None,
+        sites_per_round=run.config.sites_per_round,
+        fairness=[(label, results["fairness"][key], note) for key, label, note in FAIRNESS_ROWS],
+        # Of one round there is nothing to be seen.
+        bands=len(bands) > 1,
+        too_many_bands=len(shares) > MOST_BANDS,
+        contributions=figures.contributions(rounds, bands),
+        dice=figures.dice(results, alone),
+        progress=figures.progress(rounds),
+        some_absent=len({frozenset(entry["sites"]) for entry in rounds}) > 1,
+        freerider=figures.freerider(results) if results["freerider"] else None,
+        alarms=[alarm for found in results["freerider"].values() for alarm in found["alarms"]],
+        examples=figures.examples(run, results) if examples else None,
+        config=run.config_file.read_text("utf-8"),
+        data=run.site_facts(),
+        card=model_card(run, results, run.site_facts()),
+    )
+    write_bytes(run.report_file, content)
+    return run.report_file

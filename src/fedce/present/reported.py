@@ -1,0 +1,36 @@
+"""Trainings that end with a report. A session trains and records; whoever starts one asks here for its page."""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec
+
+from fedce import experiment
+from fedce.experiment import Result
+from fedce.present.pages.run import write_report
+from fedce.record import RunFolder
+
+P = ParamSpec("P")
+
+
+def with_report(train: Callable[P, Result]) -> Callable[P, Result]:
+    """The same training, followed by its report."""
+
+    @wraps(train)
+    def reported(*args: P.args, **kwargs: P.kwargs) -> Result:
+        result = train(*args, **kwargs)
+        complete(result)
+        return result
+
+    return reported
+
+
+def complete(result: Result) -> None:
+    """Write the report of a finished run that has none, also of one that was killed between results and report."""
+    run = RunFolder(result.folder)
+    if not run.report_file.exists():
+        with run.lock():
+            write_report(run)
+
+
+run = with_report(experiment.run)
+coordinate = with_report(experiment.coordinate)

@@ -1,0 +1,65 @@
+"""What the terminal shows at a run's end: a row a site, what to look at, and what can't be told apart."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from fedce.present.columns import Cell, sites_table
+from fedce.present.terminal import BAR_WIDTH, bar, column_width, safe_text
+from fedce.scoring import MIN_CASES
+
+MOST_ROWS = 30
+"""More sites are in the report alone."""
+NOTE_WIDTH = len("(10.0-20.0)  ")
+
+
+def results_table(results: Mapping[str, Any], width: int) -> Table:
+    """One row a site: what it has, what the model does for it, what it contributed."""
+    title = f"{results['algorithm']} on {Path(results['data']).name}, {results['rounds']} rounds"
+    table = Table(title=safe_text(title), title_justify="left")
+    shares = results["contributions"]
+    sites = list(shares)
+    if len(sites) > MOST_ROWS:
+        table.caption = f"the {MOST_ROWS} largest contributions of {len(sites)}; the others are in the report"
+        sites = sorted(sites, key=lambda site: -shares[site])[:MOST_ROWS]
+    found = sites_table(results, "terminal", sites)
+    texts = [_texts(column) for column in zip(*found.rows, strict=True)]
+    # In a narrow terminal the bar gives way, then a long name goes on below itself; numbers stay whole.
+    taken = sum(column_width(column, *name.split()) for (name, _), column in zip(found.titles, texts, strict=True)) + 1
+    longest_bar = max(0, min(BAR_WIDTH, width - taken))
+    for name, kind in found.titles:
+        table.add_column(name, justify="right" if kind == "number" else "left", no_wrap=kind != "key", overflow="fold")
+    for cells, row in zip(found.rows, zip(*texts, strict=True), strict=True):
+        bars = ("" if cell.part is None else bar(cell.part, longest_bar) for cell in cells)
+        table.add_row(*(safe_text(text + more) for text, more in zip(row, bars, strict=True)))
+    return table
+
+
+def _texts(column: tuple[Cell, ...]) -> list[str]:
+    """The cells of a column with their notes; those with a bar are made equally long, so that all bars begin there."""
+    notes = [f"({cell.note.short})" if cell.note else "" for cell in column]
+    if column[0].kind == "bar":
+        width = NOTE_WIDTH if any(notes) else 0
+        return [f"{cell.text:>7} {note:<{width}}" for cell, note in zip(column, notes, strict=True)]
+    return [f"{cell.text} {note}".rstrip() for cell, note in zip(column, notes, strict=True)]
+
+
+def flag_lines(results: Mapping[str, Any]) -> list[str]:
+    """What a reader should look at, a line a site in the table's order; too long for a column."""
+    flags = results["flags"]
+    lines = [f"{site}: {'; '.join(flags[site])}" for site in results["contributions"] if flags.get(site)]
+    more = [f"{len(lines) - MOST_ROWS} more sites have flags; they are in the report"] if len(lines) > MOST_ROWS else []
+    return lines[:MOST_ROWS] + more
+
+
+def interval_lines(results: Mapping[str, Any]) -> list[str]:
+    """Who can't be told apart, and why there are no intervals where there are none."""
+    lines = [*results["intervals"]["sentences"]] if results["intervals"] else []
+    if reason := results.get("no_intervals"):
+        lines.append(f"The contributions have no intervals: {reason}.")
+    counts = [n for key in ("validation_cases", "test_cases") for n in results.get(key, {}).values()]
+    if any(0 < n < MIN_CASES for n in counts):
+        lines.append(f"Below {MIN_CASES} cases there is no interval; brackets then hold the number of cases.")
+    return lines

@@ -1,0 +1,103 @@
+"""A run in sentences: what a reader should know who reads nothing else."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fedce.algorithms import built_in
+from fedce.config import Config
+from fedce.present.standalone import sentence as standalone_sentence
+
+NO_ALARM = "No alarm was raised."
+NOBODY_LOOKED = "Nobody looked for cheats: the guard and the detector are off."
+
+
+def summary(
+    results: dict[str, Any],
+    config: Config,
+    measured: Sequence[dict[str, Any]] = (),
+    alone: Mapping[str, float] | None = None,
+) -> list[str]:
+    """What a reader who stops after three sentences should know."""
+    shares, dice = results["contributions"], results["dice"]
+    n_sites, mean = len(shares), results["fairness"]["mean"]
+    sentences = [
+        f"{n_sites} sites trained for {results['rounds']} rounds with {results['algorithm']}; "
+        f"on their test images the model reaches a mean Dice of {mean:.3f}.",
+    ]
+    if results["algorithm"] == "standalone":
+        sentences.append("Every site trained alone, so nobody contributed to anybody else.")
+    else:
+        sentences.append(_largest_share(results))
+    if results["intervals"]:
+        sentences += results["intervals"]["sentences"]
+    elif results.get("no_intervals") and results["algorithm"] != "standalone":
+        sentences.append(f"The contributions have no intervals: {results['no_intervals']}.")
+    if results["algorithm"] != "standalone":
+        sentences += _order(results["order_settled_from"], results["rounds"])
+    sentences += [truth["sentence"] for truth in measured]
+    sentences.append(_lowest_dice(results))
+    if alone:
+        sentences.append(standalone_sentence(dice, alone, results.get("dice_interval", {})))
+    alarms = [f"{site}: {flag}" for site, flags in results["flags"].items() for flag in flags]
+    plural = "s" if len(alarms) > 1 else ""
+    nothing = NO_ALARM if looked_for_cheats(config) else NOBODY_LOOKED
+    sentences.append(f"{len(alarms)} alarm{plural}: {'; '.join(alarms[:3])}." if alarms else nothing)
+    if unused := results.get("rounds_unused"):
+        whom = ", ".join(f"{site} in {n} of {results['rounds']} rounds" for site, n in unused.items())
+        sentences.append(f"Such updates have no weight in the model and earn nothing: {whom}.")
+    return sentences
+
+
+def _largest_share(results: Mapping[str, Any]) -> str:
+    """Who contributed most, if the intervals tell that site from every other one."""
+    shares, found = results["contributions"], results["intervals"] or {}
+    first = max(shares, key=shares.get)
+    size = f"{100 * shares[first]:.1f} % where an equal share is {100 / len(shares):.1f} %"
+    has_interval = {site for site, low in found.get("low", {}).items() if low is not None}
+    alike = {frozenset(pair) for pair in found.get("indistinguishable", [])}
+    is_shown = (
+        "indistinguishable" in found
+        and shares.keys() <= has_interval
+        and not any(frozenset((first, site)) in alike for site in shares)
+    )
+    if is_shown:
+        return f"{first} contributed most: {size}."
+    return f"The largest share is {first}'s, {size}; this run can't show that it contributed more than all others."
+
+
+def _lowest_dice(results: Mapping[str, Any]) -> str:
+    """Whom the model serves worst, if that site's interval lies below all others'."""
+    dice, intervals = results["dice"], results.get("dice_interval", {})
+    worst = min(dice, key=dice.get)
+    ends = intervals.get(worst)
+    alike = [
+        site for site in dice if site != worst and not (ends and (own := intervals.get(site)) and own[0] > ends[1])
+    ]
+    if not alike:
+        where = "" if ends is None else f" (95 % interval {ends[0]:.3f} to {ends[1]:.3f})"
+        return f"{worst} is served worst, with a Dice of {dice[worst]:.3f}{where}."
+    others = ", ".join(alike[:3]) + (f" and {len(alike) - 3} more" if len(alike) > 3 else "")
+    return (
+        f"The lowest Dice is {worst}'s, {dice[worst]:.3f}; this run can't show that it is served worse than {others}."
+    )
+
+
+def _order(settled_from: int | None, n_rounds: int) -> list[str]:
+    """Since when the order of the contributions is what it is."""
+    if settled_from is None or n_rounds == 1:
+        return []
+    if settled_from == n_rounds:
+        return ["In this run the order of the contributions still changed in the last round."]
+    return [f"In this run the order of the contributions has not changed since round {settled_from}."]
+
+
+def looked_for_cheats(config: Config) -> bool:
+    """Whether the guard or the detector was on."""
+    algorithm = built_in(config)
+    guarded = getattr(algorithm, "guard", "off") != "off"
+    return guarded or (config.freerider.detect and getattr(algorithm, "exchanges", True))
+
+
+def in_doubt(doubt: str) -> list[str]:
+    """A sentence for a page whose numbers are consistent, but not known to be the coordinator's."""
+    return [f"Nobody vouches for these numbers: the ledger is consistent, but {doubt}."] if doubt else []

@@ -1,0 +1,157 @@
+"""The terminal's tables of what is asked of runs and of data; the table of a run's end is in `results`."""
+
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from statistics import median
+from typing import TYPE_CHECKING
+
+from rich.console import RenderableType
+from rich.table import Table
+
+from fedce.present.terminal import Cells, safe_text, tables_that_fit
+
+if TYPE_CHECKING:
+    from fedce.allocation import Payout
+    from fedce.compare import Row
+    from fedce.data.inspection import Inspection, SiteFacts
+    from fedce.data.prepare import Summary
+    from fedce.studies import Outcome
+    from fedce.value import Truth, Valuation
+
+
+def value_table(found: "Valuation") -> Table:
+    """The truth beside the estimate."""
+    agreement = found.agreement
+    title = ", ".join(f"{name} {_number(value)}" for name, value in vars(agreement).items())
+    table = Table(title=f"{found.method} against contributions: {title}", title_justify="left")
+    for name in ("site", "worth (Dice)", "truth, share", "contribution"):
+        table.add_column(name, justify="left" if name == "site" else "right")
+    for site, worth in found.values.items():
+        share = f"{100 * found.shares[site]:.1f} %" + (" (clipped)" if site in found.clipped else "")
+        table.add_row(safe_text(site), f"{worth:+.4f}", share, f"{100 * found.estimate[site]:.1f} %")
+    return table
+
+
+def _number(value: float | None) -> str:
+    return "undefined" if value is None else f"{value:.3f}"
+
+
+def truth_table(truth: "Truth") -> Table:
+    """What the sites are worth by retraining, and how far that can be trusted."""
+    caption = None
+    if truth.reliability is not None:
+        caption = (
+            f"Two seeds' values correlate by {truth.reliability.between_seeds:.2f}, so even a perfect estimate "
+            f"would be expected to reach no more than {truth.reliability.ceiling:.2f} against their mean."
+        )
+    table = Table(title=f"{truth.method} by {truth.by}, points of mean Dice", title_justify="left", caption=caption)
+    table.add_column("site")
+    for seed in truth.by_seed:
+        table.add_column(f"seed {seed}", justify="right")
+    table.add_column("mean", justify="right")
+    table.add_column("share", justify="right")
+    for site, worth in truth.values.items():
+        cells = [f"{100 * values[site]:+.2f}" for values in truth.by_seed.values()]
+        table.add_row(safe_text(site), *cells, f"{100 * worth:+.2f}", f"{100 * truth.shares[site]:.1f} %")
+    return table
+
+
+def compare_tables(rows: "Sequence[Row]", width: int) -> list[Table]:
+    """The comparison in two pieces: Dice by site, then everything else that there is."""
+    from fedce.compare import table as cells_of
+
+    header, lines = cells_of(rows)
+    # Files have room for the whole name.
+    header = [name.replace("Standalone", "alone") for name in header]
+    cells = [[cell.split(" ± ")[0] for cell in line] for line in lines]
+    n_dice = 1 + len(rows[0].dice) + 2
+    rest = [0, *(i for i in range(n_dice, len(header)) if any(line[i] != "-" for line in cells))]
+    tables = []
+    for title, columns in (("Dice, %", range(n_dice)), ("fairness, agreement with the truth, cost", rest)):
+        part = Cells([header[i] for i in columns], [[line[i] for i in columns] for line in cells])
+        tables += tables_that_fit(part, width, title)
+    return tables
+
+
+def allocation_tables(payouts: "Mapping[str, Payout]", rule: str, width: int) -> list[Table]:
+    """The chosen rule with intervals, and what each other rule would change."""
+    chosen = payouts[rule]
+    others = [name for name in payouts if name != rule]
+    rows = []
+    for site, amount in chosen.amounts.items():
+        low, high = (ends[site] if ends else None for ends in (chosen.low, chosen.high))
+        interval = "-" if low is None or high is None else f"{low:,} to {high:,}"
+        changes = [f"{payouts[name].amounts[site] - amount:+,}" for name in others]
+        rows.append([site, f"{100 * chosen.shares[site]:.1f} %", f"{amount:,}", interval, *changes])
+    sums = [sum(payouts[name].amounts.values(), Decimal(0)) for name in (rule, *others)]
+    rows.append(["sum", "", f"{sums[0]:,}", "", *(f"{other - sums[0]:+,}" for other in sums[1:])])
+    header = ["site", "share", "amount", "95 % interval", *(f"by {name}" for name in others)]
+    title = f"amounts by {rule}, and what other rules would change"
+    tables = tables_that_fit(Cells(header, rows), width, title)
+    for table in tables:
+        table.rows[-1].style = "bold"
+    return tables
+
+
+def study_tables(outcomes: "Sequence[Outcome]", width: int) -> list[RenderableType]:
+    """Findings and tables, study by study."""
+    shown: list[RenderableType] = []
+    for outcome in outcomes:
+        shown.append(safe_text(f"\n{outcome.title}", "bold"))
+        shown += [safe_text(finding) for finding in outcome.findings]
+        for found in outcome.tables:
+            shown += tables_that_fit(found, width, found.title)
+    return shown
+
+
+def inspection_table(found: "Inspection") -> Table:
+    """One row a site: what it has, and how far its grey values are from the others'."""
+    table = Table(
+        title="train/validation/test images; marked area, median; distance of grey values", title_justify="left"
+    )
+    table.add_column("site")
+    rows = [_inspection_cells(site, distance) for site, distance in zip(found.sites, found.mean_distances, strict=True)]
+    # Eighty characters are few: no column that says nothing new.
+    silent = {"cases"} if all(row["cases"] == row["images"] for row in rows) else set()
+    silent |= set() if any(row["mm"] for row in rows) else {"mm"}
+    names = [name for name in rows[0] if name not in silent]
+    for name in names:
+        # Numbers stay whole in a narrow terminal; the name of a class gives way.
+        table.add_column(safe_text(name), justify="right", no_wrap=not name.endswith(", %"), overflow="fold")
+    for site, row in zip(found.sites, rows, strict=True):
+        table.add_row(safe_text(site.name), *(row[name] for name in names))
+    return table
+
+
+def _inspection_cells(site: "SiteFacts", distance: float) -> dict[str, str]:
+    sizes = (f"{height}x{width}" for height, width in (site.sizes[0], site.sizes[-1]))
+    spacing = (f"{pixel:.2f}" for pixel in site.spacing or ())
+    return {
+        "images": str(site.n_images),
+        "cases": str(site.n_cases),
+        "split": "/".join(str(n) for n in site.n_by_part.values()),
+        "size": " ".join(dict.fromkeys(sizes)),
+        "mm": " ".join(dict.fromkeys(spacing)),
+        "grey": f"{site.grey.mean.mean():.0f}±{site.grey.std.mean():.0f}",
+        **{f"{name}, %": f"{100 * median(areas):.1f}" for name, areas in site.areas.items()},
+        "distance": f"{distance:.1f}",
+    }
+
+
+def prepared_table(summary: "Summary") -> Table:
+    """One row a source: what was found of what is published, and where to get what is missing."""
+    table = Table(title=safe_text(f"prepared in {summary.out}"), title_justify="left")
+    for name in ("site", "cases", "published", "images", "unmatched"):
+        table.add_column(name, justify="left" if name == "site" else "right")
+    table.add_column("note")
+    for site in summary.sites:
+        note = ""
+        if site.missing:
+            note = f"missing; get it from {site.source.url}"
+        elif more := site.n_found - site.n_published:
+            note = f"{abs(more)} {'more' if more > 0 else 'fewer'} than published"
+        if site.left_out:
+            note += f"{'; ' if note else ''}{len(site.left_out)} known to be broken, left out"
+        numbers = (site.n_found, site.n_published, site.n_images, len(site.unmatched))
+        table.add_row(safe_text(site.source.site), *(str(number) for number in numbers), safe_text(note))
+    return table

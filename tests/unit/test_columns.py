@@ -1,0 +1,106 @@
+"""The sites' table is one list of columns, shown at three places."""
+
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from fedce.present import columns, pages
+from fedce.present.columns import Column, Note, of, sites_table
+from fedce.present.results import results_table
+
+RESULTS = {
+    "algorithm": "fedce",
+    "data": "somewhere",
+    "rounds": 3,
+    "images": {"north": 12, "south": 30},
+    "train_images": {"north": 8, "south": 20},
+    "dice": {"north": 0.75},
+    "dice_interval": {"north": None},
+    "dice_by_class": {"north": {"disc": 0.8, "cup": 0.7}},
+    "dice_without": {"north": None},
+    "contributions": {"north": 0.25, "south": 0.75},
+    "intervals": {"low": {"north": None, "south": 0.7}, "high": {"north": None, "south": 0.8}},
+    "validation_cases": {"north": 2, "south": 6},
+    "test_cases": {"north": 1, "south": 8},
+    "flags": {"south": ["zero update in round 2", "noise in round 3"]},
+}
+SITES = ["north", "south"]
+
+
+def titles(results: dict, place: columns.Place) -> list[str]:
+    return [title for title, _ in sites_table(results, place, SITES).titles]
+
+
+def cell(place: columns.Place, title: str, site: str, **changes) -> columns.Cell:
+    table = sites_table({**RESULTS, **changes}, place, SITES)
+    return table.rows[SITES.index(site)][[name for name, _ in table.titles].index(title)]
+
+
+def test_each_place_shows_its_columns():
+    assert titles(RESULTS, "terminal") == ["site", "images", "Dice", "Dice\nwithout", "contribution"]
+    everything = ["Site", "Images", "for training", "Dice", "disc", "cup", "Dice without it", "Contribution", "Flags"]
+    assert titles(RESULTS, "report") == everything
+    with_alone = titles({**RESULTS, "dice_alone": {"north": 0.5, "south": 0.5}}, "report")
+    assert with_alone == [*everything[:6], "alone", "Gain", *everything[6:]]
+    one_class = {**RESULTS, "dice_by_class": {"north": {"disc": 0.8}}}
+    assert titles(one_class, "report") == [name for name in everything if name not in ("disc", "cup")]
+
+
+def test_a_run_that_goes_on_has_no_test_dice_yet():
+    last = {f"last_{key}": {"north": 0.5} for key in ("score", "weight", "loss", "seconds")}
+    so_far = {**last, "train_images": RESULTS["train_images"], "contributions": {"north": 0.5}, "flags": {}}
+    going_on = ["Site", "Training images", "Validation Dice", "Weight", "Contribution", "Loss", "Seconds", "Flags"]
+    assert titles(so_far, "live") == going_on
+    assert titles({**so_far, **RESULTS}, "live") == [*going_on[:4], "Test Dice", *going_on[4:]]
+    assert [one.text for one in sites_table(so_far, "live", SITES).rows[1]] == [
+        *("south", "20", "\N{EN DASH}", "\N{EN DASH}", "\N{EN DASH}", "\N{EN DASH}", "\N{EN DASH}", "none")
+    ]
+
+
+def test_a_new_column_is_seen_at_every_place_that_it_names(monkeypatch: pytest.MonkeyPatch):
+    new = Column({"terminal": "HD95", "report": "HD95", "live": "HD95"}, of("hd95"), "{:.1f} mm".format)
+    before = columns.columns
+    monkeypatch.setattr(columns, "columns", lambda results: [*before(results), new])
+    results = {**RESULTS, "hd95": {"north": 4.25}}
+    console = Console(width=100, file=StringIO())
+    console.print(results_table(results, 100))
+    template = pages._environment().get_template("sites.html.j2").module
+    last = {f"last_{key}": {} for key in ("score", "weight", "loss", "seconds")}
+    on_pages = [template.sites_table(sites_table({**results, **last}, place, SITES)) for place in ("report", "live")]
+    for shown in (console.file.getvalue(), *on_pages):
+        assert "HD95" in shown
+        assert "4.2 mm" in shown
+
+
+def test_what_is_not_known_is_a_dash_or_said():
+    assert cell("terminal", "Dice", "south").text == cell("report", "Dice", "south").text == "absent"
+    assert cell("terminal", "Dice\nwithout", "north").text == "-"
+    assert cell("report", "Dice without it", "north").text == "\N{EN DASH}"
+    gained = {"dice_alone": {"north": 0.5, "south": 0.5}}
+    assert cell("report", "Gain", "north", **gained).text == "+0.250"
+    assert cell("report", "Gain", "south", **gained).text == "\N{EN DASH}"
+
+
+def test_an_interval_stands_beside_its_value_or_the_reason_why_there_is_none():
+    assert cell("report", "Contribution", "south").note == Note("70.0 to 80.0 %", "70.0-80.0")
+    assert cell("report", "Contribution", "north").note == Note("no interval: 2 of 5 needed cases", "2 cases")
+    assert cell("report", "Dice", "north").note == Note("no interval: 1 of 5 needed cases", "1 case")
+    assert cell("report", "Dice", "north", dice_interval={"north": [0.7, 0.8]}).note == Note(
+        "0.700 to 0.800", ".70-.80"
+    )
+    assert cell("report", "Dice", "south").note is None, "there is no Dice"
+    # Enough cases are not why there is no interval; without a part in any round there is nothing to explain.
+    enough = {"validation_cases": {"north": 6}}
+    assert cell("terminal", "contribution", "north", **enough).note == Note("no interval", "no interval")
+    assert cell("terminal", "contribution", "north", intervals={"low": {}, "high": {}}).note is None
+
+
+def test_bars_are_parts_of_the_largest_value():
+    parts = [
+        cell("live", "Contribution", site, last_score={}, last_weight={}, last_loss={}, last_seconds={}).part
+        for site in SITES
+    ]
+    assert parts == [pytest.approx(1 / 3), 1]
+    nothing = cell("report", "Contribution", "north", contributions=dict.fromkeys(SITES, 0.0))
+    assert (nothing.text, nothing.part) == ("0.0 %", 0)
