@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from fedce.record import RunFolder
+from fedce.record.folder import RunFolder
 
 
 def rounds_of(folder: Path) -> list[dict[str, Any]]:

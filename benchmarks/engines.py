@@ -20,12 +20,12 @@ import numpy as np
 from PIL import Image
 
 from fedce.algorithms.shared import Alike
-from fedce.config import load
+from fedce.base.config import load
 from fedce.core.algorithm import hyperparameters
+from fedce.core.messages import Reply, Task
+from fedce.core.params import Params
 from fedce.core.site import Memory, Site
-from fedce.messages import Reply, Task
-from fedce.params import Params
-from fedce.record import RunFolder
+from fedce.record.folder import RunFolder
 
 ROOT = Path(__file__).parents[1]
 N_SITES = 6
@@ -112,7 +112,7 @@ def main() -> None:
         write_sites(folder / "data")
         config = load(None, changes_of(folder / "data", given.rounds))
         from fedce.data import load_sites
-        from fedce.experiment import Participants
+        from fedce.federation.plan import Participants
 
         n_parameters = Participants(config, load_sites(config.data)).layout.size
         print(f"{N_SITES} sites, {n_parameters / 1e6:.2f} million parameters, {given.rounds} rounds without training")

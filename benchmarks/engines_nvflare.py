@@ -21,7 +21,7 @@ from pathlib import Path
 
 from engines import N_SITES, ROOT, changes_of, write_sites
 from fedce.engines.launching import Programs
-from fedce.record import RunFolder
+from fedce.record.folder import RunFolder
 from nvflare_consortium import family, wait_for
 
 CHANNELS, N_PARAMETERS = [24, 48, 96, 192, 427], 1_600_000

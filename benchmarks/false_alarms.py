@@ -17,9 +17,9 @@ from typing import Any
 
 from scipy import stats
 
-from fedce.config import BUILT_IN, Config, parse
-from fedce.jobs import Store
-from fedce.record import RunFolder
+from fedce.base.config import BUILT_IN, Config, parse
+from fedce.questions.jobs import Store
+from fedce.record.folder import RunFolder
 
 N_CHOOSING = 10
 """Of seeds from here on, none is for choosing."""

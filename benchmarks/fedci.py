@@ -16,11 +16,11 @@ from time import perf_counter
 import torch
 
 from fedce.algorithms import FedAvg, FedCI
-from fedce.config import parse
+from fedce.base.config import parse
 from fedce.data import load_sites
 from fedce.engines.local import LocalEngine
-from fedce.experiment import Participants
-from fedce.federation import rounds
+from fedce.federation.loop import rounds
+from fedce.federation.plan import Participants
 
 
 def round_seconds(participants: Participants, algorithm) -> float:

@@ -18,13 +18,14 @@ from time import monotonic
 
 import torch
 
-from fedce import experiment
-from fedce.config import Config, parse
+from fedce.base.config import Config, parse
+from fedce.base.errors import FedceError
 from fedce.data import Sites, load_sites
-from fedce.errors import FedceError
+from fedce.engines.starting import execute, resume
+from fedce.federation.session import Observer, RoundSeen
 from fedce.present.pages.run import write_report
 from fedce.present.reported import complete
-from fedce.record import RunFolder
+from fedce.record.folder import RunFolder
 
 SAME, SAID = "the same bits", "one line"
 
@@ -36,7 +37,7 @@ def torture(flips: int, seed: int, folder: Path) -> Counter[tuple[str, str]]:
     rng = random.Random(seed)
     config = parse({"rounds": 4, "data": {"scale": "tiny"}, "engine": {"workers": 1, "checkpoint_seconds": 0}})
     sites = load_sites(config.data)
-    complete(experiment.execute(config, folder / "whole", sites=sites))
+    complete(execute(config, folder / "whole", sites=sites))
     _stopped(folder / "stopped", config, sites, after=2)
     shutil.rmtree(folder / "whole" / "checkpoint")  # No report reads it.
     tally: Counter[tuple[str, str]] = Counter()
@@ -56,12 +57,12 @@ def torture(flips: int, seed: int, folder: Path) -> Counter[tuple[str, str]]:
 
 
 def _stopped(out: Path, config: Config, sites: Sites, after: int) -> None:
-    def stop(done: experiment.RoundSeen) -> None:
+    def stop(done: RoundSeen) -> None:
         if done.round_no + 1 == after:
             raise KeyboardInterrupt
 
     try:
-        experiment.execute(config, out, sites=sites, observer=experiment.Observer(round=stop))
+        execute(config, out, sites=sites, observer=Observer(round=stop))
     except KeyboardInterrupt:
         return
 
@@ -92,7 +93,7 @@ def _resume(folder: Path, file: Path, sites: Sites, rng: random.Random) -> str:
     shutil.copytree(folder / "stopped", copy)
     where = flip(copy / file.relative_to(folder / "stopped"), rng)
     try:
-        experiment.resume(copy, sites=sites, report=False)
+        resume(copy, sites=sites, report=False)
     except FedceError as error:
         return _said(error)
     assert same(folder / "whole", copy), f"{where} changed the results, and nothing was said"

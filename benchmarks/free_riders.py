@@ -7,8 +7,8 @@ import argparse
 from pathlib import Path
 from statistics import median
 
-from fedce.config import parse
-from fedce.jobs import Store
+from fedce.base.config import parse
+from fedce.questions.jobs import Store
 
 KINDS = ("repeat", "zero", "noise", "replay", "echo")
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
-from fedce.attacks import TWINS
-from fedce.config import BUILT_IN, Attack, Config, parse
+from fedce.base.config import BUILT_IN, Attack, Config, parse
 from fedce.data import load_sites
-from fedce.jobs import Store
+from fedce.questions.jobs import Store
+from fedce.site.attacks import TWINS
 
 SINGLE: tuple[Attack, ...] = ("zero", "noise", "flip", "scale", "replay", "echo", "labels", "inflate", "repeat")
 PAIRED: tuple[Attack, ...] = ("collude", "sybil", "copy")

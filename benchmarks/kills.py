@@ -16,12 +16,12 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
-from fedce.config import load
+from fedce.base.config import load
 from fedce.data import load_sites
 from fedce.engines.flower.launch import QUIET, Federation, write_app
 from fedce.engines.launching import Programs
-from fedce.ledger import verify
-from fedce.record import RunFolder
+from fedce.record.folder import RunFolder
+from fedce.record.verify import verify
 
 LIMIT = 600.0
 """Seconds; a run that takes longer hangs."""

@@ -20,14 +20,15 @@ from time import monotonic, sleep
 
 import torch
 
-from fedce import experiment
-from fedce.config import Config, parse
+from fedce.base.config import Config, parse
+from fedce.base.errors import EngineError
+from fedce.core.messages import Task
 from fedce.data import Sites, load_sites
 from fedce.engines.shared import die_with_parent
-from fedce.errors import EngineError
-from fedce.ledger import verify
-from fedce.messages import Task
-from fedce.record import RunFolder
+from fedce.engines.starting import execute, resume
+from fedce.federation.plan import Participants, resolve
+from fedce.record.folder import RunFolder
+from fedce.record.verify import verify
 
 LIMIT = 120.0
 """Seconds; whatever takes longer hangs."""
@@ -53,7 +54,7 @@ def torture(kills: int, seed: int, folder: Path, rounds: int = 6) -> Tally:
     config = parse({"rounds": rounds, "data": {"scale": "tiny"}})
     sites = load_sites(config.data)
     # Imports and a first step take seconds; processes that are forked later have them.
-    warm = experiment.Participants(experiment.resolve(config), sites)
+    warm = Participants(resolve(config), sites)
     warm.perform(Task("site1", 0, warm.learner.params), None)
     began = monotonic()
     whole = _finished(folder / "whole", config, sites)
@@ -87,11 +88,11 @@ def _start(out: Path, config: Config, sites: Sites, workers: int, checkpoint_sec
         with Path(os.devnull).open("w") as quiet, redirect_stdout(quiet), redirect_stderr(quiet):
             # A folder in which not even the configuration is whole is no run yet.
             if RunFolder(out).config_file.exists():
-                experiment.resume(out, workers=workers, sites=sites, report=False)
+                resume(out, workers=workers, sites=sites, report=False)
             else:
                 engine = {"workers": workers, "checkpoint_seconds": checkpoint_seconds}
                 own = config.model_copy(update={"engine": config.engine.model_copy(update=engine)})
-                experiment.execute(own, out, sites=sites, report=False)
+                execute(own, out, sites=sites, report=False)
         code = 0
     except EngineError:  # A worker of it was killed.
         code = STOPPED

@@ -16,11 +16,11 @@ from contextlib import suppress
 from pathlib import Path
 from time import monotonic, sleep
 
-from fedce.config import load
+from fedce.base.config import load
+from fedce.base.files import read_tensors
 from fedce.engines.nvflare.launch import write_job
-from fedce.files import read_tensors
-from fedce.ledger import verify
-from fedce.record import RunFolder
+from fedce.record.folder import RunFolder
+from fedce.record.verify import verify
 from nvflare_consortium import Consortium, wait_for
 
 SITES = ("site1", "site2", "site3")

@@ -15,14 +15,14 @@ from time import perf_counter
 import torch
 from benchmarks.photographs import write_sites
 
-from fedce import models
-from fedce.config import DataConfig, ModelConfig, TrainConfig
+from fedce.base.config import DataConfig, ModelConfig, TrainConfig
+from fedce.base.errors import Problems
 from fedce.data import load_sites
 from fedce.data.items import find_items
 from fedce.data.pixels import FOREGROUND
 from fedce.data.reader import Reading, read_frames
-from fedce.errors import Problems
-from fedce.learn import Learner, to_unit
+from fedce.learning import networks as models
+from fedce.learning.learner import Learner, to_unit
 
 
 def decode(config: DataConfig) -> float:

@@ -16,11 +16,11 @@ import torch
 from benchmarks.figures import Figure, main
 
 from fedce import algorithms
-from fedce.config import parse
+from fedce.base.config import parse
 from fedce.data import load_sites
 from fedce.engines.local import LocalEngine
-from fedce.experiment import Participants
-from fedce.federation import rounds
+from fedce.federation.loop import rounds
+from fedce.federation.plan import Participants
 
 METHODS = {"fedavg": 7, "fedce": 7, "fedci": 2, "cgsv": 7, "qfedavg": 7}
 """Rounds that are looked at, after the first, in which there is nothing to compare with yet."""

@@ -14,9 +14,9 @@ from typing import Any
 
 import yaml
 
+from fedce.base.files import write_json
 from fedce.engines.launching import Programs, free_ports, program
 from fedce.engines.nvflare import settings
-from fedce.files import write_json
 
 ADMIN = "admin@consortium.org"
 RIGHTS = {

@@ -23,8 +23,8 @@ from benchmarks.figures import Figure, main
 from monai.networks.nets import UNet
 
 import fedce
-from fedce.experiment import Observer
-from fedce.record import RunFolder
+from fedce.federation.session import Observer
+from fedce.record.folder import RunFolder
 
 N_ROUNDS = 10
 

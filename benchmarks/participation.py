@@ -19,12 +19,13 @@ from scipy.stats import pearsonr, spearmanr
 
 from fedce.algorithms import FedCE
 from fedce.core.algorithm import State
+from fedce.core.draw import Draw
+from fedce.core.messages import Evaluation, Reply, Task
+from fedce.core.params import Entry, Layout, Params
 from fedce.core.site import Memory, Moments, Pull, Trained
-from fedce.federation import Draw, rounds
+from fedce.federation.loop import rounds
 from fedce.guard import Guarded
-from fedce.messages import Evaluation, Reply, Task
-from fedce.params import Entry, Layout, Params
-from fedce.site import perform, round_seed
+from fedce.site.hospital import perform, round_seed
 
 N_SITES, N_DRAWN, N_ROUNDS = 1000, 50, 200
 N_WEIGHTS = 256

@@ -25,10 +25,10 @@ from benchmarks.figures import Figure, main
 from scipy.optimize import nnls
 
 from fedce.algorithms import guarded, make
+from fedce.core.messages import Reply, Task
+from fedce.core.params import Entry, Layout, Params
 from fedce.engines.shared import Shelf
-from fedce.federation import rounds
-from fedce.messages import Reply, Task
-from fedce.params import Entry, Layout, Params
+from fedce.federation.loop import rounds
 
 MILLION = 10**6
 LIMIT = 2 * 2**30

@@ -19,8 +19,8 @@ from pydantic import Field
 
 from fedce.core.algorithm import Algorithm, Answers, Ask, State, Terms, hyperparameters
 from fedce.core.credit import Credit, Gains
+from fedce.core.messages import Reply, Task
 from fedce.core.weights import normalise
-from fedce.messages import Reply, Task
 
 
 @dataclass(frozen=True)

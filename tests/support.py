@@ -11,15 +11,15 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from fedce.base.identity import Identity, coordinator
 from fedce.core.algorithm import State
+from fedce.core.messages import Evaluation, Reply, Task
+from fedce.core.params import Entry, Layout, Params
 from fedce.core.site import Memory, Moments, Pull, Trained
-from fedce.identity import Identity, coordinator
-from fedce.messages import Evaluation, Reply, Task
-from fedce.params import Entry, Layout, Params
-from fedce.record import RunFolder, signed_text
-from fedce.results import results_of
-from fedce.site import perform
-from fedce.wire import Parcel
+from fedce.record.folder import RunFolder, signed_text
+from fedce.record.results import results_of
+from fedce.site.hospital import perform
+from fedce.site.wire import Parcel
 
 
 def layout(n_trainable: int, n_buffers: int = 0, n_counters: int = 0) -> Layout:

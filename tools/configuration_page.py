@@ -8,8 +8,8 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from fedce import config
 from fedce.algorithms import ALGORITHMS, READING_OPTIONS, make, options_of, settings_of
+from fedce.base import config
 
 PAGE = Path(__file__).parent.parent / "docs" / "configuration.md"
 

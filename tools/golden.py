@@ -24,7 +24,7 @@ from click.testing import CliRunner
 
 from fedce.algorithms import ALGORITHMS
 from fedce.cli import main as fedce
-from fedce.record import RunFolder
+from fedce.record.folder import RunFolder
 
 TINY = ("--scale", "tiny", "--workers", "1", "--set", "model.channels=[4,8]")
 READINGS: Mapping[str, Sequence[str]] = {

@@ -13,17 +13,17 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from fedce.algorithms import FedAvg, FedCE, Standalone, Uniform
+    from fedce.base.errors import FedceError
     from fedce.data import Sites, load_sites
-    from fedce.errors import FedceError
-    from fedce.experiment import Result
+    from fedce.federation.session import Result
     from fedce.present.reported import run
 
 # Imported at first use: `import fedce` must not wait for torch and MONAI.
 _HOME = {
     "FedAvg": "fedce.algorithms",
     "FedCE": "fedce.algorithms",
-    "FedceError": "fedce.errors",
-    "Result": "fedce.experiment",
+    "FedceError": "fedce.base.errors",
+    "Result": "fedce.federation.session",
     "Sites": "fedce.data",
     "Standalone": "fedce.algorithms",
     "Uniform": "fedce.algorithms",

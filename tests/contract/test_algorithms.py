@@ -8,9 +8,9 @@ import pytest
 from fedce import algorithms
 from fedce.algorithms import ALGORITHMS, CGSV, FedCE, FedCI, make
 from fedce.core.algorithm import State
-from fedce.federation import load_state, save_state
-from fedce.params import Entry, Layout, Params
-from fedce.site import memory_arrays, memory_from
+from fedce.core.params import Entry, Layout, Params
+from fedce.federation.checkpoint import load_state, save_state
+from fedce.site.hospital import memory_arrays, memory_from
 from support import FakeFederation, FakeSite
 
 OWN = "examples.own_algorithm:ValidationGain"

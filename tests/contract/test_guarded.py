@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from fedce.algorithms import ALGORITHMS, make
+from fedce.core.params import Params
 from fedce.core.site import Trained
 from fedce.guard import Guarded
-from fedce.params import Params
 from support import FakeFederation, FakeSite, layout
 
 N = 3000

@@ -12,8 +12,8 @@ pytest.importorskip("nvflare", reason="nvflare is not installed: pip install 'fe
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 from nvflare.app_opt.pt import fedce as fedce_nvflare
 
+from fedce.base.errors import ConfigError, ReplyError
 from fedce.engines.nvflare import FedCEAggregator
-from fedce.errors import ConfigError, ReplyError
 
 
 def update(site: str, round_no: int, values, error: float = 0.5, **meta) -> FLModel:

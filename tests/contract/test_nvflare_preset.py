@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedce.algorithms import FedCERunningMeans
-from fedce.messages import Reply
+from fedce.core.messages import Reply
 from support import params
 
 fedce_nvflare = pytest.importorskip(

@@ -11,8 +11,8 @@ import pytest
 
 import fedce
 from fedce.cli import main
-from fedce.messages import Member, Reply
-from fedce.wire import MemberForm, ReplyForm
+from fedce.core.messages import Member, Reply
+from fedce.site.wire import MemberForm, ReplyForm
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text("utf-8")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fedce.record import RunFolder
-from fedce.results import results_of
+from fedce.record.folder import RunFolder
+from fedce.record.results import results_of
 from support import made_anew, open_page, rewrite
 
 

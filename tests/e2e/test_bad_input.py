@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedce.files import read_sealed
+from fedce.base.files import read_sealed
 
 
 def sites(root: Path) -> Path:

@@ -10,8 +10,8 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from fedce.config import load
-from fedce.experiment import resolve
+from fedce.base.config import load
+from fedce.federation.plan import resolve
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"

@@ -13,18 +13,18 @@ from urllib.parse import unquote
 import pytest
 from rich.console import Console
 
-from fedce.config import AlgorithmConfig, Config, FreeRiderConfig
+from fedce.base.config import AlgorithmConfig, Config, FreeRiderConfig
+from fedce.base.files import read_sealed, write_sealed
 from fedce.data import load_sites
-from fedce.files import read_sealed, write_sealed
-from fedce.ledger import Checked
 from fedce.pictures import plots
-from fedce.predict import load_learner
 from fedce.present import standalone
 from fedce.present.pages.run import write_report
 from fedce.present.results import interval_lines, results_table
 from fedce.present.sentences import NO_ALARM, NOBODY_LOOKED, summary
-from fedce.publish import member_view
-from fedce.record import RunFolder
+from fedce.questions.predict import load_learner
+from fedce.record.folder import RunFolder
+from fedce.record.publish import member_view
+from fedce.record.verify import Checked
 from support import made_anew, open_page, rename_site, write_site
 
 SMALL = ("--scale", "tiny", "--workers", 1, "--set", "data.size=32", "--set", "model.channels=[4,8]", "--json")
@@ -136,7 +136,7 @@ def test_results_of_earlier_versions_are_shown_as_they_were(longer_run: Path, tm
     ends = {end: dict.fromkeys(results["contributions"], value) for end, value in (("low", 0.1), ("high", 0.2))}
     results["intervals"] = {"level": 0.95, **ends, "sentences": ["All 6 sites can be told apart."]}
     shutil.copytree(longer_run, tmp_path / "run")
-    for place in ("fedce.present.pages.run.checked", "fedce.publish.checked"):
+    for place in ("fedce.present.pages.run.checked", "fedce.record.publish.checked"):
         monkeypatch.setattr(place, lambda run: Checked(results, ""))
     page = write_report(RunFolder.open(tmp_path / "run")).read_text("utf-8")
     assert page.count("(10.0 to 20.0 %)") == 6
@@ -158,7 +158,7 @@ def test_results_without_intervals_over_rounds_still_give_a_page(longer_run: Pat
 
 
 def test_so_many_sites_have_no_bands(longer_run: Path, tmp_path: Path, monkeypatch, fedce):
-    monkeypatch.setattr("fedce.results.MOST_BANDS", 5)
+    monkeypatch.setattr("fedce.record.results.MOST_BANDS", 5)
     monkeypatch.setattr("fedce.present.pages.run.MOST_BANDS", 5)
     assert fedce("run", *SMALL, "--rounds", 12, "--out", tmp_path / "run").exit_code == 0
     page = (tmp_path / "run" / "report.html").read_text("utf-8")

@@ -20,10 +20,13 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from fedce import experiment, files, load_sites
-from fedce.files import read_tensors
+from fedce import load_sites
+from fedce.base import files
+from fedce.base.files import read_tensors
+from fedce.engines.starting import resume, run
+from fedce.federation.session import Observer
 from fedce.present.results import flag_lines, results_table
-from fedce.record import NO_LINE, RunFolder
+from fedce.record.folder import NO_LINE, RunFolder
 from support import write_site
 
 QUICK = ("--scale", "tiny", "--set", "engine.checkpoint_seconds=0")
@@ -479,7 +482,7 @@ def test_a_session_writes_no_page(tmp_path: Path, undisturbed: Path):
     out = tmp_path / "run"
     shutil.copytree(undisturbed, out)
     (out / "results.json").unlink()
-    experiment.resume(out)
+    resume(out)
     assert (out / "results.json").exists()
     assert not (out / "report.html").exists()
 
@@ -515,7 +518,7 @@ def test_a_half_written_checkpoint_is_named_and_can_be_thrown_away(tmp_path: Pat
 
 def test_a_clock_that_jumps_changes_nothing(tmp_path: Path, undisturbed: Path, fedce, monkeypatch):
     jumps = itertools.cycle([2e9, 0.0, 1e9, 4e9, -5e8])
-    monkeypatch.setattr(experiment, "time", lambda: next(jumps))
+    monkeypatch.setattr("fedce.federation.session.time", lambda: next(jumps))
     out = tmp_path / "run"
     assert fedce("run", *QUICK, "--rounds", 8, "--out", out).exit_code == 0
     same_result(undisturbed, out)
@@ -554,8 +557,8 @@ def test_a_run_that_draws_its_sites_is_the_same_on_any_workers_and_resumes_to_th
     sites = load_sites("fundus6", scale="tiny")
     settings = {"sites_per_round": 3}
     about = {"rounds": 8, "settings": settings}
-    whole = experiment.run(sites, out=tmp_path / "one", workers=1, **about)
-    experiment.run(sites, out=tmp_path / "two", workers=2, **about)
+    whole = run(sites, out=tmp_path / "one", workers=1, **about)
+    run(sites, out=tmp_path / "two", workers=2, **about)
     same_result(tmp_path / "one", tmp_path / "two")
 
     def stop(done):
@@ -563,7 +566,7 @@ def test_a_run_that_draws_its_sites_is_the_same_on_any_workers_and_resumes_to_th
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        experiment.run(sites, out=tmp_path / "cut", workers=1, observer=experiment.Observer(round=stop), **about)
+        run(sites, out=tmp_path / "cut", workers=1, observer=Observer(round=stop), **about)
     assert fedce("run", "--resume", tmp_path / "cut").exit_code == 0
     same_result(tmp_path / "one", tmp_path / "cut")
     asked = [entry["asked"] for entry in RunFolder(whole.folder).rounds()]

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from fedce import compare as comparing
-from fedce.config import parse
-from fedce.files import read_sealed, write_sealed
-from fedce.jobs import Store
+from fedce.base.config import parse
+from fedce.base.files import read_sealed, write_sealed
 from fedce.present.tables import study_tables
+from fedce.questions import compare as comparing
+from fedce.questions.jobs import Store
 from fedce.studies import NAMES, Context, Outcome, Table, robustness, wanted
 from fedce.studies.convergence import smoothed
 from fedce.studies.free_rider import rounds_shown

@@ -15,12 +15,14 @@ from pathlib import Path
 import pytest
 from benchmarks.bits import rounds_of
 
-from fedce import experiment, load_sites
-from fedce.compare import Row, to_latex
-from fedce.config import parse
-from fedce.jobs import Store, _code_version
-from fedce.record import RunFolder
-from fedce.value import trainings, value
+from fedce import load_sites
+from fedce.base.config import parse
+from fedce.engines.starting import execute
+from fedce.federation.plan import Participants
+from fedce.questions.compare import Row, to_latex
+from fedce.questions.jobs import Store, _code_version
+from fedce.questions.value import trainings, value
+from fedce.record.folder import RunFolder
 from support import write_site
 
 TINY = {"rounds": 2, "data": {"scale": "tiny", "size": 32}, "model": {"channels": [4, 8]}}
@@ -89,7 +91,7 @@ def test_reconstruction_is_refused_where_it_would_be_wrong(store: Store, name):
 
 def test_the_store_knows_the_code_and_the_device(store: Store, monkeypatch):
     before = store.path(config())
-    monkeypatch.setattr("fedce.jobs._code_version", lambda: "another")
+    monkeypatch.setattr("fedce.questions.jobs._code_version", lambda: "another")
     assert store.path(config()) != before
     assert len(_code_version()) > 64
     assert not _code_version().endswith(sha256(b"").hexdigest())
@@ -204,14 +206,14 @@ def test_coalitions_share_their_first_round_and_nothing_else(tmp_path: Path, mon
     three = SITES[:3]
     coalitions = trainings(config(data={**TINY["data"], "sites": three}), "loo", three)
     played = []
-    play = experiment.Participants.play_first_round
+    play = Participants.play_first_round
     monkeypatch.setattr(
-        experiment.Participants, "play_first_round", lambda self: played.append(self.config.leave_out) or play(self)
+        Participants, "play_first_round", lambda self: played.append(self.config.leave_out) or play(self)
     )
     together = Store(tmp_path / "store").run(coalitions, workers=2)
     assert played == [()]
     for coalition, result in zip(coalitions, together, strict=True):
-        alone = experiment.execute(coalition, tmp_path / "-".join(["alone", *coalition.leave_out]), report=False)
+        alone = execute(coalition, tmp_path / "-".join(["alone", *coalition.leave_out]), report=False)
         assert result.values["model_sha256"] == alone.values["model_sha256"]
         assert result.contributions == alone.contributions
         assert rounds_of(result.folder) == rounds_of(alone.folder)
@@ -219,7 +221,7 @@ def test_coalitions_share_their_first_round_and_nothing_else(tmp_path: Path, mon
 
 def test_a_first_round_with_another_task_is_played_again():
     two = config(data={**TINY["data"], "sites": SITES[:2]})
-    participants = experiment.Participants(two, load_sites(two.data))
+    participants = Participants(two, load_sites(two.data))
     state = participants.initial_state()
     task = participants.algorithm.task(state, state.sites[0])
     participants.first_round = participants.play_first_round()

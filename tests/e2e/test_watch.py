@@ -16,11 +16,11 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from fedce.files import append_line
+from fedce.base.files import append_line
 from fedce.pictures import plots
 from fedce.present.pages import live
 from fedce.present.watch import Watch, WatchServer, open_browser
-from fedce.record import RunFolder
+from fedce.record.folder import RunFolder
 from support import open_page
 
 NO_TIME_TO_LOSE = "--virtual-time-budget=5000"

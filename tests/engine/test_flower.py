@@ -17,11 +17,11 @@ from benchmarks.bits import same
 from benchmarks.kills import Coordinator, check_credit
 from benchmarks.relay import Relay
 
-from fedce.config import load
+from fedce.base.config import load
+from fedce.base.errors import EngineError
 from fedce.engines.flower.launch import QUIET, Federation
 from fedce.engines.launching import Programs
-from fedce.errors import EngineError
-from fedce.record import RunFolder
+from fedce.record.folder import RunFolder
 from sockets import Watcher, connections_of
 from support import HOSPITALS, events_of
 from tls import write_certificates, write_node_key

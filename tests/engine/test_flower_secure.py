@@ -23,8 +23,8 @@ from flwr.server.workflow.constant import Key as WorkflowKey
 from flwr.supercore.task_identity import TaskIdentity
 
 from fedce.algorithms import FedCEAtSites
+from fedce.base.errors import ConfigError
 from fedce.engines.flower.secure import SecureContribution, SecureFedCE, workflow
-from fedce.errors import ConfigError
 from support import FakeFederation, FakeSite
 
 SIZE = 500

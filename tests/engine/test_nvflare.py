@@ -19,13 +19,13 @@ from benchmarks.bits import same
 from benchmarks.nvflare_consortium import Consortium, wait_for
 from nvflare.collab.api.exceptions import RunAborted
 
-from fedce.config import load
+from fedce.base.config import load
+from fedce.base.errors import ConfigError, EngineError
 from fedce.engines.nvflare import client, keeping, launch, server, settings
 from fedce.engines.nvflare.server import Coordinator, NvflareCourier
-from fedce.errors import ConfigError, EngineError
-from fedce.experiment import Observer
-from fedce.record import RunFolder
-from fedce.wire import Parcel
+from fedce.federation.session import Observer
+from fedce.record.folder import RunFolder
+from fedce.site.wire import Parcel
 from sockets import Watcher
 from support import HOSPITALS
 

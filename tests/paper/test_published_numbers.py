@@ -2,9 +2,9 @@
 
 import pytest
 
-from fedce.fairness import fairness
 from fedce.studies.paper import DICE
 from fedce.valuation.agreement import agreement
+from fedce.valuation.fairness import fairness
 
 # Table 1: the printed average and standard deviation of the clients' Dice, which the studies show.
 PRINTED = {

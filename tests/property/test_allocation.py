@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedce.allocation import allocate, bounded, doubts_of, fraction, in_cents, money
-from fedce.errors import ConfigError
+from fedce.base.errors import ConfigError
 from fedce.present.pages.allocation import summary
+from fedce.questions.allocation import allocate, bounded, doubts_of, fraction, in_cents, money
 
 RAW = st.lists(st.floats(0.0, 1.0), min_size=2, max_size=12).filter(lambda values: sum(values) > 1e-3)
 

@@ -10,8 +10,8 @@ from hypothesis.extra import numpy as hnp
 
 from fedce.algorithms import FedAvg, FedCEAtSites, Uniform, guarded, make
 from fedce.algorithms.fedce import gamma_cos, rho_of
+from fedce.core.params import gram
 from fedce.guard import Guarded
-from fedce.params import gram
 from support import FakeFederation, FakeSite, params
 
 OPTIONS = st.fixed_dictionaries(

@@ -10,17 +10,18 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from fedce import ranges
 from fedce.algorithms import AFL, FedAvg, FedCE, FedCEAtSites, QFedAvg
-from fedce.errors import ReplyError, RunError
-from fedce.experiment import _ledger_entry
-from fedce.federation import evaluate, problem_of, rounds
+from fedce.base import ranges
+from fedce.base.errors import ReplyError, RunError
+from fedce.base.ranges import LOSS, NOVELTY, SCORE
+from fedce.core.messages import Evaluation, Reply, Task
+from fedce.core.params import cosine
+from fedce.federation.lines import _ledger_entry
+from fedce.federation.loop import evaluate, rounds
 from fedce.guard import Guarded
-from fedce.messages import Evaluation, Reply, Task
-from fedce.params import cosine
-from fedce.ranges import LOSS, NOVELTY, SCORE
-from fedce.record import RunFolder
-from fedce.wire import reply_form
+from fedce.guard.border import problem_of
+from fedce.record.folder import RunFolder
+from fedce.site.wire import reply_form
 from support import FakeFederation, FakeSite, params
 
 EDGES = [0.0, -0.0, 5e-324, -5e-324, 1.0, 1.0000000000000002, 1.0000005, 2.0, 2.0000000000000004, 1e6, 1e308, inf, nan]

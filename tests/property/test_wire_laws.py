@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from fedce import __version__
+from fedce.base.errors import ReplyError
+from fedce.base.identity import Identity
+from fedce.core.messages import Evaluation, Member, Reply, Task
 from fedce.engines.remote import Known, RemoteEngine, Rules, _Node
-from fedce.errors import ReplyError
-from fedce.identity import Identity
-from fedce.messages import Evaluation, Member, Reply, Task
-from fedce.wire import (
+from fedce.site.wire import (
     Failure,
     Hello,
     MemberForm,

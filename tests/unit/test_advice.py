@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedce.config import parse_assignment
+from fedce.base.config import parse_assignment
 from fedce.data import load_sites
 from fedce.data.advice import advice_for, case_pattern
 from fedce.data.inspection import inspect_sites

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedce.errors import ConfigError, FedceError
+from fedce.base.errors import ConfigError, FedceError
+from fedce.questions.value import Truth
 from fedce.studies import contribution
 from fedce.valuation import shapley
 from fedce.valuation.agreement import agreement, bootstrap_agreement, rank_stability, reliability
-from fedce.value import Truth
 
 SAMPLES = [0.0552, 0.1083, 0.0519, 0.2541, 0.0884, 0.4420]
 LEAVE_ONE_OUT = [0.15, 0.095, 0.12, 0.15, 0.44, 0.055]

@@ -6,12 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedce.attacks import NOISE, SCALE, Impostor, hospital, said, with_inverted_labels, with_one_image
-from fedce.config import parse
+from fedce.base.config import parse
+from fedce.base.errors import ConfigError
+from fedce.core.messages import Reply, Task
 from fedce.data import load_sites
-from fedce.errors import ConfigError
-from fedce.experiment import Participants, resolve
-from fedce.messages import Reply, Task
+from fedce.federation.plan import Participants, resolve
+from fedce.site.attacks import NOISE, SCALE, Impostor, hospital, said, with_inverted_labels, with_one_image
 from support import FakeSite, params, write_site
 
 START = params([1.0, 1.0])

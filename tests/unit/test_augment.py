@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from fedce import models
-from fedce.config import ModelConfig, TrainConfig
+from fedce.base.config import ModelConfig, TrainConfig
 from fedce.data.augment import Augment
-from fedce.learn import Learner
+from fedce.learning import networks as models
+from fedce.learning.learner import Learner
 
 
 def batch() -> tuple[torch.Tensor, torch.Tensor]:

@@ -15,8 +15,8 @@ from fedce.algorithms.fedci import CoalitionModels
 from fedce.algorithms.krum import krum_scores
 from fedce.algorithms.qfedavg import a_lipschitz
 from fedce.algorithms.trimmed_mean import trimmed
-from fedce.messages import Reply
-from fedce.params import Entry, Layout, Params, gram, weighted_sum
+from fedce.core.messages import Reply
+from fedce.core.params import Entry, Layout, Params, gram, weighted_sum
 from fedce.valuation import shapley
 from support import FakeFederation, FakeSite, layout, params
 

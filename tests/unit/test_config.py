@@ -7,7 +7,7 @@ import pytest
 
 from fedce import algorithms
 from fedce.algorithms import FedCE, FedCEAtSites
-from fedce.config import (
+from fedce.base.config import (
     FETCHING,
     SAFE_LOSSES,
     SAFE_NETWORKS,
@@ -15,12 +15,12 @@ from fedce.config import (
     code_in,
     dumps,
     load,
-    load_object,
     parse,
     parse_assignment,
 )
-from fedce.errors import ConfigError
-from fedce.record import RunFolder
+from fedce.base.errors import ConfigError
+from fedce.base.registry import load_object
+from fedce.record.folder import RunFolder
 
 
 def test_defaults_are_the_papers():  # D12

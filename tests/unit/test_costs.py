@@ -14,16 +14,16 @@ from benchmarks.server import Replies
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedce.algorithms import FedCE
-from fedce.config import ModelConfig, TrainConfig, parse
+from fedce.base.config import ModelConfig, TrainConfig, parse
+from fedce.core.params import BLOCK, Entry, Layout, Params
 from fedce.data import load_sites
 from fedce.engines.local import LocalEngine
 from fedce.engines.shared import Shelf
-from fedce.experiment import Participants
-from fedce.federation import rounds
+from fedce.federation.loop import rounds
+from fedce.federation.plan import Participants
 from fedce.guard import Guarded
-from fedce.learn import Learner
-from fedce.models import build
-from fedce.params import BLOCK, Entry, Layout, Params
+from fedce.learning.learner import Learner
+from fedce.learning.networks import build
 
 
 class Counting(TorchDispatchMode):
@@ -161,8 +161,8 @@ def test_nothing_heavy_is_imported_before_it_is_needed(code):
 def test_training_does_without_torchs_compiler():
     """Some 800 modules, which the first optimizer of a process would import."""
     script = (
-        "import sys, torch, fedce.learn as learn; from fedce.config import ModelConfig, TrainConfig\n"
-        "import numpy as np; from fedce.models import build\n"
+        "import sys, torch, fedce.learning.learner as learn; from fedce.base.config import ModelConfig, TrainConfig\n"
+        "import numpy as np; from fedce.learning.networks import build\n"
         "for kind in ('adam', 'adamw', 'sgd'):\n"
         "    train, cpu = TrainConfig(optimizer=kind), torch.device('cpu')\n"
         "    made = learn.Learner(build(ModelConfig(channels=(4, 8)), 3, 1, 0), train, 'unit', cpu)\n"

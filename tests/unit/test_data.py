@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from fedce.base.errors import DataError
 from fedce.data import load_sites
 from fedce.data.splits import split
-from fedce.errors import DataError
 from support import write_site
 
 

@@ -11,12 +11,12 @@ import pytest
 
 from fedce.algorithms import FedCE
 from fedce.algorithms.fedce_at_sites import Received
+from fedce.base.errors import DataError, EngineError, RunError
+from fedce.core.messages import Task
 from fedce.core.site import Memory
 from fedce.engines.local import LocalEngine
 from fedce.engines.shared import Block, Shelf
-from fedce.errors import DataError, EngineError, RunError
-from fedce.messages import Task
-from fedce.site import MemoryFiles, perform
+from fedce.site.hospital import MemoryFiles, perform
 from support import FakeSite, layout, params
 
 

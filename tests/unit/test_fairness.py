@@ -2,8 +2,8 @@
 
 import pytest
 
-from fedce.errors import FedceError
-from fedce.fairness import against_standalone, fairness, gini, is_constant, jain, pearson
+from fedce.base.errors import FedceError
+from fedce.valuation.fairness import against_standalone, fairness, gini, is_constant, jain, pearson
 
 # The paper's Table 1, fundus.
 STANDALONE = dict(zip("123456", [86.69, 85.51, 86.21, 89.91, 79.77, 90.98], strict=True))

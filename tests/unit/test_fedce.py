@@ -9,7 +9,7 @@ import pytest
 from fedce.algorithms import FedCE, FedCEAtSites
 from fedce.algorithms.fedce import combined, gamma_cos, normalised, rho_of
 from fedce.algorithms.fedce_at_sites import gamma_cos_at_site
-from fedce.params import gram, weighted_sum
+from fedce.core.params import gram, weighted_sum
 from support import FakeFederation, FakeSite, params, rounded
 
 

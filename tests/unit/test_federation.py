@@ -9,27 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedce.algorithms import FedAvg, FedCE, FedCEAtSites
+from fedce.base.errors import ReplyError, RunError
 from fedce.core.algorithm import State
 from fedce.core.credit import Account, Credit
+from fedce.core.draw import Draw, draws_of
+from fedce.core.messages import Reply, Task
+from fedce.core.params import Entry, Layout, Params
 from fedce.core.site import Memory, without_site
-from fedce.errors import ReplyError, RunError
-from fedce.federation import (
-    FAR_STATISTICS,
-    HARMFUL_STATISTICS,
-    STANDARD,
-    Draw,
-    Limits,
-    draws_of,
-    load_state,
-    outliers_of,
-    problem_of,
-    rounds,
-    save_state,
-)
+from fedce.federation.checkpoint import load_state, save_state
+from fedce.federation.loop import rounds
 from fedce.guard import Guarded
+from fedce.guard.border import FAR_STATISTICS, HARMFUL_STATISTICS, STANDARD, Limits, outliers_of, problem_of
 from fedce.guard.statistics import FAR, batch_statistics, distances, is_harmful
-from fedce.messages import Reply, Task
-from fedce.params import Entry, Layout, Params
 from support import FakeFederation, FakeSite, params
 
 TASK = Task("a", 3, params([1.0, 2.0]))

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
-from fedce.config import Config
-from fedce.errors import ConfigError, RunError
-from fedce.files import read_sealed, read_tensors, write_sealed, write_tensors
-from fedce.identity import Identity
-from fedce.record import RunFolder
+from fedce.base.config import Config
+from fedce.base.errors import ConfigError, RunError
+from fedce.base.files import read_sealed, read_tensors, write_sealed, write_tensors
+from fedce.base.identity import Identity
+from fedce.record.folder import RunFolder
 
 ARRAYS = {"b": np.arange(6, dtype=np.float32).reshape(2, 3), "a": np.array(7, np.float32)}
 ABOUT = {"round_no": 3, "rho": {"north": 0.1, "south": 0.9}, "by_seed": {0: 1.5}, "note": "é"}

@@ -13,10 +13,10 @@ import pytest
 import SimpleITK as sitk
 from PIL import Image
 
+from fedce.base.errors import DataError
 from fedce.data import load_sites
 from fedce.data.resizing import from_size, to_size
 from fedce.data.volumes import sliced, unsliced
-from fedce.errors import DataError
 from support import write_site
 
 SIZE = (40, 30)

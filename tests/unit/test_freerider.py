@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from fedce.freerider import alarms, history, score
+from fedce.guard.alarms import alarms, history, score
 
 
 def test_the_score_by_hand():  # D13

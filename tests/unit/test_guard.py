@@ -8,11 +8,11 @@ import pytest
 from fedce.algorithms import FedCE, FedCEAtSites, FedCERunningMeans, guarded
 from fedce.algorithms.fedce import BothTerms
 from fedce.core.credit import Account, Credit
+from fedce.core.messages import Reply
+from fedce.core.params import Params, gram, sketch
 from fedce.guard import Guarded
 from fedce.guard.guarded import GuardedTerms, Verdict, believed_novelty, suspects_after
 from fedce.guard.signs import KEPT, Claim, Signs, look, sketches_with
-from fedce.messages import Reply
-from fedce.params import Params, gram, sketch
 from support import layout, params
 
 N = 4000

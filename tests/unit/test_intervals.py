@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedce.errors import ConfigError, FedceError
+from fedce.base.errors import ConfigError, FedceError
 from fedce.valuation.intervals import intervals, sentences
 
 

@@ -7,11 +7,11 @@ from monai.losses import DiceLoss
 from monai.metrics import compute_dice
 from torch import nn
 
-from fedce.config import ModelConfig, TrainConfig, parse
-from fedce.errors import ConfigError
-from fedce.learn import Learner, NarrowUpsampling, counted, layout_of, make_loss, speed_up, to_input, to_unit
-from fedce.models import build, check_fits, choose_device
-from fedce.scoring import dice
+from fedce.base.config import ModelConfig, TrainConfig, parse
+from fedce.base.errors import ConfigError
+from fedce.core.scoring import dice
+from fedce.learning.learner import Learner, NarrowUpsampling, counted, layout_of, make_loss, speed_up, to_input, to_unit
+from fedce.learning.networks import build, check_fits, choose_device
 
 CPU = torch.device("cpu")
 

@@ -10,15 +10,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fedce import experiment, load_sites
-from fedce.config import EngineConfig, load
-from fedce.experiment import coordinate, resolve, versions
-from fedce.federation import HARMFUL_STATISTICS
-from fedce.files import digest_of
-from fedce.identity import Identity, coordinator
-from fedce.ledger import NEW_FIELDS, verify
-from fedce.record import RunFolder
-from fedce.resident import Resident, at_hospital
+from fedce import load_sites
+from fedce.base.config import EngineConfig, load
+from fedce.base.files import digest_of
+from fedce.base.identity import Identity, coordinator
+from fedce.engines import starting
+from fedce.federation.lines import versions
+from fedce.federation.plan import resolve
+from fedce.guard.border import HARMFUL_STATISTICS
+from fedce.record.folder import RunFolder
+from fedce.record.verify import NEW_FIELDS, verify
+from fedce.site.resident import Resident, at_hospital
 from support import Post, chained, made_anew, rewrite
 
 SITES = ("site1", "site2", "site3")
@@ -36,7 +38,7 @@ def signed_at(folder: Path, changes=None) -> Path:
     sites = {
         name: Resident(at_hospital(resolve(config), name, "fundus6"), name, folder / name, versions()) for name in SITES
     }
-    coordinate(config, folder / "run", Post({name: site.answer for name, site in sites.items()}))
+    starting.coordinate(config, folder / "run", Post({name: site.answer for name, site in sites.items()}))
     return folder / "run"
 
 
@@ -702,7 +704,7 @@ def test_a_second_start_is_found(run: RunFolder):
 
 def test_shares_that_cant_be_worked_out_again_are_at_least_those_of_the_last_round(tmp_path: Path):
     settings = {"model": {"channels": [4, 8]}}
-    experiment.run(load_sites("fundus6", scale="tiny"), "afl", out=tmp_path / "run", rounds=2, settings=settings)
+    starting.run(load_sites("fundus6", scale="tiny"), "afl", out=tmp_path / "run", rounds=2, settings=settings)
     run = RunFolder(tmp_path / "run")
     assert verify(run).problems == ()
     made_anew(run, lambda entries: entries[-1]["shares"].update(site1=0.9))
@@ -711,7 +713,7 @@ def test_shares_that_cant_be_worked_out_again_are_at_least_those_of_the_last_rou
 
 def test_a_coordinator_who_passes_over_a_site_is_found(tmp_path: Path):
     settings = {"sites_per_round": 3, "model": {"channels": [4, 8]}}
-    experiment.run(load_sites("fundus6", scale="tiny"), out=tmp_path / "run", rounds=3, settings=settings)
+    starting.run(load_sites("fundus6", scale="tiny"), out=tmp_path / "run", rounds=3, settings=settings)
     run = RunFolder(tmp_path / "run")
     verdict = verify(run)
     assert verdict.sound
@@ -735,7 +737,7 @@ def test_a_coordinator_who_passes_over_a_site_is_found(tmp_path: Path):
 
 def test_where_who_was_drawn_cant_be_checked_it_is_said(tmp_path: Path):
     settings = {"sites_per_round": 3, "model": {"channels": [4, 8]}}
-    experiment.run(load_sites("fundus6", scale="tiny"), out=tmp_path / "run", rounds=3, settings=settings)
+    starting.run(load_sites("fundus6", scale="tiny"), out=tmp_path / "run", rounds=3, settings=settings)
     run = RunFolder(tmp_path / "run")
 
     def join(entries):

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from fedce.params import BLOCK, SKETCH, Params, cosine, from_named, gram, leave_out, sketch, to_named, weighted_sum
+from fedce.core.params import BLOCK, SKETCH, Params, cosine, from_named, gram, leave_out, sketch, to_named, weighted_sum
 from support import layout, params
 
 finite = st.floats(-100, 100, width=32)
@@ -81,7 +81,7 @@ def test_a_vector_of_another_length_or_type_is_refused():
 
 GRAM_SCRIPT = """
 import numpy as np
-from fedce.params import Entry, Layout, Params, gram, weighted_sum
+from fedce.core.params import Entry, Layout, Params, gram, weighted_sum
 rng = np.random.default_rng(0)
 layout = Layout((Entry("w", (300_001,), "trainable"),))
 parts = [Params(layout, rng.normal(size=300_001).astype(np.float32)) for _ in range(12)]

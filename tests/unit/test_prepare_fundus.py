@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 
-from fedce.config import load
+from fedce.base.config import load
+from fedce.base.errors import DataError
 from fedce.data import load_sites
 from fedce.data import prepare as preparing
 from fedce.data.prepare.contours import disc_and_cup, majority, square_around
-from fedce.errors import DataError
 
 WIDTH, HEIGHT = 240, 180
 Circle = tuple[int, int, int]
@@ -347,7 +347,7 @@ def test_a_call_that_was_cut_off_is_completed_to_the_same_bytes(
 KILLED = """
 import os, sys
 from pathlib import Path
-from fedce.config import load
+from fedce.base.config import load
 from fedce.data import load_sites
 from fedce.data import prepare as preparing
 written = 0

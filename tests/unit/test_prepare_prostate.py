@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 import SimpleITK as sitk
 
-from fedce.config import load
+from fedce.base.config import load
+from fedce.base.errors import DataError
 from fedce.data import load_sites
 from fedce.data import prepare as preparing
 from fedce.data.prepare import volumes
-from fedce.errors import DataError
 
 SIZE = (12, 10, 6)
 """Columns, rows, slices."""

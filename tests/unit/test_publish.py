@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from fedce.algorithms import FedCE, FedCERunningMeans
 from fedce.algorithms.fedce import BothTerms
+from fedce.base.errors import RunError
 from fedce.core.credit import Credit
-from fedce.errors import RunError
-from fedce.ledger import Checked
-from fedce.publish import FLOOR, Noisy, member_view, noisy_shares
-from fedce.record import RunFolder
+from fedce.record.folder import RunFolder
+from fedce.record.publish import FLOOR, Noisy, member_view, noisy_shares
+from fedce.record.verify import Checked
 from support import rename_site
 
 
@@ -93,7 +93,7 @@ def test_a_twin_is_not_named(tiny_run: Path, monkeypatch):
     results = RunFolder(tiny_run).results
     twin, zero = "its updates are nearly those of site4 in 3 rounds from 2 on", "zero update in round 1"
     results["flags"] = {"site2": [twin, zero]}
-    monkeypatch.setattr("fedce.publish.checked", lambda run: Checked(results, ""))
+    monkeypatch.setattr("fedce.record.publish.checked", lambda run: Checked(results, ""))
     flags = member_view(RunFolder(tiny_run), "site2")["flags"]
     assert flags == [twin.replace("site4", "another site"), zero]
 
@@ -168,6 +168,6 @@ def test_the_view_is_a_value(tiny_run: Path):
 def test_a_site_without_an_interval_has_a_page_too(tiny_run: Path, monkeypatch):
     ends = {"low": {"site1": 0.1, "site2": None}, "high": {"site1": 0.2, "site2": None}}
     results = {**RunFolder(tiny_run).results, "intervals": ends}
-    monkeypatch.setattr("fedce.publish.checked", lambda run: Checked(results, ""))
+    monkeypatch.setattr("fedce.record.publish.checked", lambda run: Checked(results, ""))
     found = [member_view(RunFolder(tiny_run), f"site{i}")["interval"] for i in (1, 2, 3)]
     assert found == [[0.1, 0.2], None, None]

@@ -11,20 +11,22 @@ import pytest
 from benchmarks.bits import rounds_of
 
 import fedce as package
-from fedce import experiment
-from fedce.config import AlgorithmConfig, load
+from fedce.base.config import AlgorithmConfig, load
+from fedce.base.errors import ConfigError, RunError
+from fedce.base.identity import Identity, is_signed
+from fedce.base.keys import checked_key
+from fedce.core.messages import Task
 from fedce.engines import remote
 from fedce.engines.remote import Event, RemoteEngine, Rules
 from fedce.engines.shared import Shelf
-from fedce.errors import ConfigError, RunError
-from fedce.experiment import coordinate, execute, versions
-from fedce.identity import Identity, is_signed
-from fedce.keys import checked_key
-from fedce.ledger import verify
-from fedce.messages import Task
-from fedce.record import RunFolder
-from fedce.resident import Resident, at_hospital
-from fedce.wire import Parcel, Signed
+from fedce.engines.starting import coordinate, execute
+from fedce.federation.lines import versions
+from fedce.federation.plan import Plan, resolve
+from fedce.federation.session import Observer
+from fedce.record.folder import RunFolder
+from fedce.record.verify import verify
+from fedce.site.resident import Resident, at_hospital
+from fedce.site.wire import Parcel, Signed
 from support import Post, events_of, params
 
 TINY = {"data.source": "fundus6", "data.scale": "tiny", "model.channels": [4, 8], "engine.name": "flower", "rounds": 3}
@@ -60,7 +62,7 @@ def hospitals(tmp_path: Path, config) -> dict[str, Resident]:
 
 
 def resident(config, name: str, home: Path) -> Resident:
-    return Resident(at_hospital(experiment.resolve(config), name, "fundus6"), name, home, versions())
+    return Resident(at_hospital(resolve(config), name, "fundus6"), name, home, versions())
 
 
 def post_of(hospitals: dict[str, Resident]) -> Post:
@@ -69,7 +71,7 @@ def post_of(hospitals: dict[str, Resident]) -> Post:
 
 @pytest.mark.parametrize("most", [2**29, 0], ids=["in memory", "in a file"])
 def test_same_bits_as_the_local_engine(tmp_path: Path, config, hospitals, monkeypatch, most):
-    monkeypatch.setattr(experiment, "Shelf", lambda folder: Shelf(folder, most))
+    monkeypatch.setattr("fedce.federation.session.Shelf", lambda folder: Shelf(folder, most))
     here = execute(replace_engine(config, "local"), tmp_path / "local", report=False)
     there = coordinate(config, tmp_path / "remote", post_of(hospitals))
     assert there.values["model_sha256"] == here.values["model_sha256"]
@@ -207,7 +209,7 @@ def test_a_slow_site_is_not_waited_for(tmp_path: Path, config, hospitals):
     post, notes = post_of(hospitals), []
     rules = Rules("00", config.engine.members, 2, 10, 5.0, package.__version__)
     engine = RemoteEngine(post, rules, notes.append, clock=clock, pause=clock.pause)
-    plan = experiment.Plan(experiment.resolve(config), engine.gather())
+    plan = Plan(resolve(config), engine.gather())
     engine.bind(plan.layout, plan.n_channels)
     held = []
 
@@ -544,7 +546,7 @@ def test_a_slow_site_is_not_given_more_than_it_can_do(config, hospitals):
     rules = Rules("00", config.engine.members, 2, 10, 4.0, package.__version__)
     post = post_of(hospitals)
     engine = RemoteEngine(post, rules, notes.append, clock=clock, pause=clock.pause)
-    plan = experiment.Plan(experiment.resolve(config), engine.gather())
+    plan = Plan(resolve(config), engine.gather())
     engine.bind(plan.layout, plan.n_channels)
     due: list[tuple[float, str, Parcel]] = []
 
@@ -602,7 +604,7 @@ def test_what_goes_wrong_before_the_first_round_is_told(tmp_path: Path, config, 
     quick = config.model_copy(update={"engine": config.engine.model_copy(update={"join_seconds": 0.3})})
     post = post_of(hospitals)
     post.answers["node-site1"] = lambda parcel: Parcel("no json", {})
-    coordinate(quick, tmp_path / "run", post, observer=experiment.Observer(notice=told.append))
+    coordinate(quick, tmp_path / "run", post, observer=Observer(notice=told.append))
     assert any("was refused" in line for line in told)
 
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedce.core.scoring import MIN_CASES, Counts, Grouping, dice, dice_interval
 from fedce.data.splits import spread_out
-from fedce.scoring import MIN_CASES, Counts, Grouping, dice, dice_interval
 
 
 def test_a_volume_is_scored_whole():

@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from fedce.errors import ConfigError, FedceError
+from fedce.base.errors import ConfigError, FedceError
 from fedce.valuation.shapley import coalitions, exact, leave_one_out, sampled, shares
 
 

@@ -5,11 +5,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from fedce.core.scoring import Counts
 from fedce.data import SiteData
 from fedce.data.cache import Origin
 from fedce.data.splits import Split
-from fedce.scoring import Counts
-from fedce.site import N_REPLICATES, Hospital, member_of
+from fedce.site.hospital import N_REPLICATES, Hospital, member_of
 from support import params
 
 W = params([1.0])

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedce.compare import Row
+from fedce.questions.compare import Row
 from fedce.studies import ablation, fairness, performance
 from fedce.valuation import standing as module
 from fedce.valuation.standing import NO_DIFFERENCE, exceeds, said, standing

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from scipy.stats import wasserstein_distance
 
-from fedce.config import parse
+from fedce.base.config import parse
 from fedce.data import load_sites
 from fedce.engines.local import LocalEngine
-from fedce.experiment import Participants, resolve
+from fedce.federation.plan import Participants, resolve
 from fedce.present.terminal import columns_that_fit
 from fedce.studies import Table
 from fedce.studies.theory import Measures, SiteMeasures, largest_change, measure_round, moved_by_leaving, stability_of

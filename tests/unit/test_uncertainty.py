@@ -5,11 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedce import experiment, load_sites
+from fedce import load_sites
 from fedce.algorithms import AFL, FedAvg, FedCE, FedCEAtSites, FedCERunningMeans, Standalone, Uniform
 from fedce.algorithms.fedce import BothTerms
 from fedce.core.credit import Credit
-from fedce.uncertainty import (
+from fedce.engines.starting import run
+from fedce.valuation.uncertainty import (
     MIN_ROUNDS,
     MOST_POINTS,
     _replay_credit,
@@ -187,7 +188,7 @@ def test_sites_that_are_drawn_seldom_keep_their_share_in_every_draw_of_rounds():
 def test_a_cheat_takes_nobodys_interval_away(tmp_path: Path):
     """What noise earned before it was known for it is lost, and a replay knows that."""
     settings = {"freerider": {"plant": {"site3": "noise"}}, "model": {"channels": [4, 8]}}
-    result = experiment.run(load_sites("fundus6", scale="tiny"), out=tmp_path / "run", rounds=12, settings=settings)
+    result = run(load_sites("fundus6", scale="tiny"), out=tmp_path / "run", rounds=12, settings=settings)
     assert result.contributions["site3"] == 0
     low, high = (result.values["intervals"][side] for side in ("low", "high"))
     known = {site: share for site, share in result.contributions.items() if low[site] is not None}

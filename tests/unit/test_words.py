@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from fedce.identity import coordinator
+from fedce.base.identity import coordinator
+from fedce.base.words import printable
 from fedce.present.progress import RunDisplay
 from fedce.present.watch import Watch
-from fedce.record import RunFolder
-from fedce.words import printable
+from fedce.record.folder import RunFolder
 from support import chained, rewrite
 
 HOSTILE = "south\x1b[2J\x07\r\u202e\x9b31m"

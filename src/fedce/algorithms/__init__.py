@@ -25,9 +25,10 @@ from fedce.algorithms.shared import ByMeanWeight
 from fedce.algorithms.standalone import Standalone
 from fedce.algorithms.trimmed_mean import TrimmedMean
 from fedce.algorithms.uniform import Uniform
-from fedce.config import Config, Guard, load_object
+from fedce.base.config import Config, Guard
+from fedce.base.errors import ConfigError, first_problem, nearest
+from fedce.base.registry import load_object
 from fedce.core.algorithm import Algorithm
-from fedce.errors import ConfigError, first_problem, nearest
 from fedce.guard import Guarded
 
 ALGORITHMS: Mapping[str, tuple[type[Algorithm], Mapping[str, Any]]] = {

@@ -10,8 +10,8 @@ from pydantic import Field
 from fedce.algorithms.shared import ByReputation
 from fedce.core.algorithm import Answers, Ask, State, Terms, Traits, hyperparameters
 from fedce.core.credit import Credit
+from fedce.core.messages import Task
 from fedce.core.weights import normalise
-from fedce.messages import Task
 
 MEMORY = 0.8
 SMALLEST_SCORE = 1e-6

@@ -11,10 +11,10 @@ from pydantic import Field
 
 from fedce.algorithms.shared import ByReputation, reputations_of
 from fedce.core.algorithm import Aggregated, Answers, Ask, State, Terms, Traits, hyperparameters
+from fedce.core.messages import Reply, Task
+from fedce.core.params import Layout, Params, Vector, inner_products
 from fedce.core.site import Memory, Site, evaluate_own
 from fedce.core.weights import normalise
-from fedce.messages import Reply, Task
-from fedce.params import Layout, Params, Vector, inner_products
 
 MEMORY = 0.95
 FLOOR = 1e-3

@@ -7,9 +7,9 @@ from pydantic import Field
 
 from fedce.algorithms.shared import BySamples
 from fedce.core.algorithm import Traits, hyperparameters
+from fedce.core.messages import Reply, Task
+from fedce.core.params import Params
 from fedce.core.site import Memory, Moments, Pull, Site, evaluate_own, train
-from fedce.messages import Reply, Task
-from fedce.params import Params
 
 
 @dataclass(frozen=True)

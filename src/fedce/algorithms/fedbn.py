@@ -4,9 +4,9 @@ import numpy as np
 
 from fedce.algorithms.shared import BySamples
 from fedce.core.algorithm import Traits, hyperparameters
+from fedce.core.messages import Reply, Task
+from fedce.core.params import Params
 from fedce.core.site import Memory, Site, evaluate_own, train, without_site
-from fedce.messages import Reply, Task
-from fedce.params import Params
 
 
 def with_own_norms(common: Params, memory: Memory | None) -> Params:

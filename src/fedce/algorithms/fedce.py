@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from fedce.base.ranges import NOVELTY
 from fedce.core.algorithm import Algorithm, Answers, Ask, State, Terms, hyperparameters
 from fedce.core.credit import Credit, Gains
+from fedce.core.messages import Reply, Task
+from fedce.core.params import Params, one_blas_thread
 from fedce.core.site import Memory, Site, train, without_site
 from fedce.core.weights import capped, normalise
-from fedce.messages import Reply, Task
-from fedce.params import Params, one_blas_thread
-from fedce.ranges import NOVELTY
 
 FLOOR = 1e-6
 

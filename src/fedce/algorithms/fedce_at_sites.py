@@ -7,9 +7,9 @@ import numpy as np
 
 from fedce.algorithms.fedce import BothTerms, FedCE
 from fedce.core.algorithm import Answers, Ask, Facts, State, Traits, hyperparameters
+from fedce.core.messages import Reply, Task
+from fedce.core.params import Params, cosine
 from fedce.core.site import Memory, Site
-from fedce.messages import Reply, Task
-from fedce.params import Params, cosine
 
 
 def gamma_cos_at_site(w_prev: Params, w_i_prev: Params, w: Params, rho_i: float) -> float:

@@ -9,9 +9,9 @@ from pydantic import Field
 
 from fedce.core.algorithm import Algorithm, Answers, Ask, State, Terms, hyperparameters, models_of
 from fedce.core.credit import Credit, Gains
+from fedce.core.messages import MAX_MODELS, Reply, Task
+from fedce.core.params import Params, blocks
 from fedce.core.weights import normalise
-from fedce.messages import MAX_MODELS, Reply, Task
-from fedce.params import Params, blocks
 from fedce.valuation import shapley
 
 FLOOR = 1e-6

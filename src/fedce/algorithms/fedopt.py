@@ -10,7 +10,7 @@ from pydantic import Field
 
 from fedce.algorithms.shared import BySamples
 from fedce.core.algorithm import Aggregated, Answers, State, Traits, hyperparameters
-from fedce.params import Params
+from fedce.core.params import Params
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from pydantic import Field
 
 from fedce.algorithms.shared import BySamples
 from fedce.core.algorithm import hyperparameters
+from fedce.core.messages import Reply, Task
 from fedce.core.site import Memory, Pull, Site, train
-from fedce.messages import Reply, Task
 
 
 @hyperparameters

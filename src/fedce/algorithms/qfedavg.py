@@ -10,8 +10,8 @@ from pydantic import Field
 from fedce.algorithms.shared import ByMeanWeight, TellsLoss
 from fedce.core.algorithm import Aggregated, Answers, State, Traits, hyperparameters
 from fedce.core.credit import Credit
+from fedce.core.params import splice, weighted_sum
 from fedce.core.weights import normalise
-from fedce.params import splice, weighted_sum
 
 # A loss of exactly zero would give a site no weight for good, and 0^(q-1) is not finite.
 SMALLEST_LOSS = 1e-10

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fedce.algorithms.fedci import shapley_of_round
+from fedce.base.errors import ConfigError
 from fedce.core.algorithm import Algorithm, Ask, State, Traits
+from fedce.core.messages import Reply, Task
+from fedce.core.params import Params
 from fedce.core.site import Memory, Site
-from fedce.errors import ConfigError
-from fedce.messages import Reply, Task
-from fedce.params import Params
 
 # A site without weight has a model all the same; coalitions of such sites must have a mean.
 SMALLEST_WEIGHT = 1e-9

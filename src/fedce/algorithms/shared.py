@@ -6,9 +6,9 @@ from typing import Any, ClassVar
 
 from fedce.core.algorithm import Algorithm, Answers, Ask, State, Terms, Traits
 from fedce.core.credit import Credit, Gains
+from fedce.core.messages import Reply, Task
 from fedce.core.site import Memory, Site, train
 from fedce.core.weights import normalise
-from fedce.messages import Reply, Task
 
 
 class BySamples(Algorithm):

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 from fedce.algorithms.shared import Alike
 from fedce.core.algorithm import Aggregated, Answers, State, Traits, hyperparameters
+from fedce.core.messages import Reply, Task
 from fedce.core.site import Memory, Site, evaluate_own, train
-from fedce.messages import Reply, Task
 
 
 @hyperparameters

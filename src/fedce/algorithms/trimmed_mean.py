@@ -9,8 +9,8 @@ from pydantic import Field
 
 from fedce.algorithms.shared import ByMeanWeight, Weighed
 from fedce.core.algorithm import Aggregated, Answers, Ask, State, Traits, hyperparameters
+from fedce.core.params import Params, blocks, splice
 from fedce.core.weights import normalise
-from fedce.params import Params, blocks, splice
 
 
 def trimmed(parts: Sequence[Params], n_trimmed: int) -> tuple[Params, NDArray[np.float64]]:

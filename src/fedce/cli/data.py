@@ -5,9 +5,9 @@ from typing import Literal
 
 import click
 
+from fedce.base.errors import ConfigError
 from fedce.cli.errors import one_line_errors
 from fedce.cli.options import PATH, data_option, echo_json, experiment_of, json_option, out_option, set_option
-from fedce.errors import ConfigError
 
 UNMATCHED_SHOWN = 5
 

@@ -12,8 +12,8 @@ from typing import NoReturn, ParamSpec
 
 import click
 
-from fedce.errors import FedceError, ManyProblems
-from fedce.words import printable
+from fedce.base.errors import FedceError, ManyProblems
+from fedce.base.words import printable
 
 P = ParamSpec("P")
 BROKEN_PIPE = 141

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from fedce.config import Config
+    from fedce.base.config import Config
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 PATH = click.Path(path_type=Path)
@@ -65,14 +65,14 @@ def json_option(what: str) -> Option:
 
 def experiment_of(config_file: Path | None, named: Mapping[str, Any], assignments: Sequence[str]) -> "Config":
     """The experiment file with what the command line says in its place."""
-    from fedce.config import load
+    from fedce.base.config import load
 
     return load(config_file, changes_of(named, assignments))
 
 
 def changes_of(named: Mapping[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
     """Keys of the experiment file that the command line sets: by options of their own, and by --set."""
-    from fedce.config import parse_assignment
+    from fedce.base.config import parse_assignment
 
     given = {key: value for key, value in named.items() if value is not None}
     return given | dict(parse_assignment(text) for text in assignments)

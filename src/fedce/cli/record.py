@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from fedce.base.errors import ConfigError
+from fedce.base.words import printable
 from fedce.cli.errors import one_line_errors
 from fedce.cli.options import PATH, echo_json, json_option, out_option, run_argument, trust_code_option
-from fedce.errors import ConfigError
-from fedce.words import printable
 
 if TYPE_CHECKING:
-    from fedce.ledger import Verdict
-    from fedce.record import RunFolder
+    from fedce.record.folder import RunFolder
+    from fedce.record.verify import Verdict
 
 
 @click.group()
@@ -35,9 +35,9 @@ def verify(run_folder: Path, coordinator: str | None, head: str | None, keys: tu
     Exit code 0: sound, and signed by a coordinator's key that you gave or hold; 3: consistent, but unsigned, or signed
     by a key that nobody vouches for; 1: something is wrong; 2: it can't be checked.
     """
-    from fedce.keys import checked_key
-    from fedce.ledger import verify as verified
-    from fedce.record import RunFolder
+    from fedce.base.keys import checked_key
+    from fedce.record.folder import RunFolder
+    from fedce.record.verify import verify as verified
 
     if wrong := [pair for pair in keys if "=" not in pair]:
         raise ConfigError(f"--site: expected NAME=KEY, got {wrong[0]!r}")
@@ -62,8 +62,8 @@ def verify(run_folder: Path, coordinator: str | None, head: str | None, keys: tu
 @one_line_errors
 def audit(run_folder: Path, site: str, data: str, as_json: bool, trust_code: bool) -> None:
     """Where the site's images are: check what it said of them with the run's model; exit code 1 if it was not so."""
-    from fedce.audit import audit as audited
-    from fedce.record import RunFolder
+    from fedce.questions.audit import audit as audited
+    from fedce.record.folder import RunFolder
 
     _tell(f"what {site} said", audited(RunFolder.open(run_folder), site, data, trust_code=trust_code), as_json)
 
@@ -94,8 +94,8 @@ def show(run_folder: Path) -> None:
     """Print the ledger, a line for each entry."""
     from datetime import UTC, datetime
 
-    from fedce.ledger import summary_of
-    from fedce.record import RunFolder
+    from fedce.record.folder import RunFolder
+    from fedce.record.verify import summary_of
 
     for number, entry in enumerate(RunFolder.open(run_folder).ledger(), 1):
         when = datetime.fromtimestamp(entry["time"], UTC).strftime("%Y-%m-%d %H:%M:%S")
@@ -112,7 +112,7 @@ def keys() -> None:
 @one_line_errors
 def new(path: Path) -> None:
     """Make a private key that only its owner can read, and print the public key, which the coordinator needs."""
-    from fedce.identity import Identity
+    from fedce.base.identity import Identity
 
     path = path.expanduser()
     if path.exists():
@@ -125,7 +125,7 @@ def new(path: Path) -> None:
 @one_line_errors
 def show_key(path: Path | None) -> None:
     """Print the public key of a private key; without FILE, of this machine's coordinator ($FEDCE_KEY)."""
-    from fedce.identity import Identity, coordinator_file
+    from fedce.base.identity import Identity, coordinator_file
 
     path = path.expanduser() if path else coordinator_file()
     if not path.exists():
@@ -147,13 +147,13 @@ def allocate(
     run_folder: Path, budget: str, floor: str, cap: str, rule: str, out: Path | None, yes: bool, as_json: bool
 ) -> None:
     """Share a budget by a run's contributions, exactly to the cent, with other rules beside."""
-    from fedce import allocation
-    from fedce.ledger import checked
     from fedce.present.pages.allocation import override, write_allocation
     from fedce.present.sentences import in_doubt
     from fedce.present.tables import allocation_tables
     from fedce.present.terminal import Terminal
-    from fedce.record import RunFolder
+    from fedce.questions import allocation
+    from fedce.record.folder import RunFolder
+    from fedce.record.verify import checked
 
     allocation.check_rule(rule)
     run = RunFolder.open(run_folder)
@@ -181,7 +181,7 @@ def allocate(
 @one_line_errors
 def publish(run_folder: Path, site: str | None, epsilon: float | None, out: Path | None, as_json: bool) -> None:
     """What may go out of a consortium: one member's own view, or everybody's shares with differential privacy."""
-    from fedce.record import RunFolder
+    from fedce.record.folder import RunFolder
 
     if (site is None) == (epsilon is None):
         raise ConfigError("give either --site NAME or --epsilon E")
@@ -197,7 +197,7 @@ def publish(run_folder: Path, site: str | None, epsilon: float | None, out: Path
 
 def _publish_member(run: "RunFolder", site: str, out: Path | None, as_json: bool) -> None:
     from fedce.present.pages.member import write_member
-    from fedce.publish import member_view
+    from fedce.record.publish import member_view
 
     if as_json:
         echo_json(member_view(run, site))
@@ -206,7 +206,7 @@ def _publish_member(run: "RunFolder", site: str, out: Path | None, as_json: bool
 
 
 def _publish_shares(run: "RunFolder", epsilon: float, as_json: bool) -> None:
-    from fedce import publish as publishing
+    from fedce.record import publish as publishing
 
     found, spent = publishing.publish(run, epsilon)
     if as_json:

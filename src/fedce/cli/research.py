@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from fedce.base.errors import ConfigError
 from fedce.cli.errors import one_line_errors
 from fedce.cli.options import (
     PATH,
@@ -23,7 +24,6 @@ from fedce.cli.options import (
     store_option,
     trainings_option,
 )
-from fedce.errors import ConfigError
 
 STUDY_SCALES = {"quick": (20, "0", 12), "paper": (60, "0,1,2", 48)}
 """Rounds and seeds of a study, and sites of the largest federation in the scaling study."""
@@ -54,11 +54,11 @@ def value(target: Path, method: str, store: Path, out: Path | None, workers: int
 
     with JobsDisplay(quiet=as_json) as display:
         display.notice(STARTING)
-        from fedce import value as valuing
-        from fedce.files import write_sealed
-        from fedce.jobs import Store
+        from fedce.base.files import write_sealed
         from fedce.present.pages.run import write_report
-        from fedce.record import RunFolder
+        from fedce.questions import value as valuing
+        from fedce.questions.jobs import Store
+        from fedce.record.folder import RunFolder
 
         valuing.check_method(method)
         config = valuing.config_of(target)
@@ -108,7 +108,7 @@ def compare(
     as_json: bool,
 ) -> None:
     """Several algorithms, several seeds, one table; nothing is trained twice."""
-    from fedce.config import load
+    from fedce.base.config import load
     from fedce.present.progress import JobsDisplay
     from fedce.present.tables import compare_tables, truth_table
 
@@ -122,9 +122,9 @@ def compare(
         load(config_file, {**changes, "seed": number})
     with JobsDisplay(quiet=as_json) as display:
         display.notice(STARTING)
-        from fedce import compare as comparing
-        from fedce import value as valuing
-        from fedce.jobs import Store
+        from fedce.questions import compare as comparing
+        from fedce.questions import value as valuing
+        from fedce.questions.jobs import Store
 
         kept = Store(store, display.notice)
         configs = comparing.plan(config, names, numbers)
@@ -183,7 +183,7 @@ def study(
 ) -> None:
     """Tables and figures of the paper: performance, fairness, contribution, convergence, free-rider, shift, ablation,
     qualitative, data, scaling, theory; several with commas between, or all. Beyond the paper: robustness."""
-    from fedce.config import load
+    from fedce.base.config import load
     from fedce.present.progress import JobsDisplay
     from fedce.present.tables import study_tables
 
@@ -193,9 +193,9 @@ def study(
     with JobsDisplay(quiet=as_json) as display:
         display.notice(STARTING)
         from fedce import studies
-        from fedce.files import read_sealed
-        from fedce.jobs import Store
+        from fedce.base.files import read_sealed
         from fedce.present.pages.study import write_study_report
+        from fedce.questions.jobs import Store
         from fedce.studies import writing
 
         names = studies.wanted(name)

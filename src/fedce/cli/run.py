@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from fedce.base.errors import ConfigError, EngineError
 from fedce.cli.errors import one_line_errors, stopped
 from fedce.cli.options import (
     PATH,
@@ -28,11 +29,10 @@ from fedce.cli.options import (
     set_option,
     trust_code_option,
 )
-from fedce.errors import ConfigError, EngineError
 
 if TYPE_CHECKING:
-    from fedce.config import Config
-    from fedce.experiment import Observer, Result
+    from fedce.base.config import Config
+    from fedce.federation.session import Observer, Result
     from fedce.present.progress import RunDisplay
 
 
@@ -71,7 +71,7 @@ def run(
     as_json: bool,
 ) -> None:
     """Train one model across sites; record who contributed what."""
-    from fedce.config import BUILT_IN, load
+    from fedce.base.config import BUILT_IN, load
 
     named = {
         "algorithm.name": algorithm,
@@ -109,7 +109,7 @@ def _conduct(config: "Config | None", out: Path, workers: int | None, *, replace
 
     with RunDisplay(quiet=as_json, out=out) as display:
         display.notice(STARTING)
-        from fedce.experiment import Observer
+        from fedce.federation.session import Observer
         from fedce.present.reported import complete
 
         observer = Observer(display.notice, display.start, display.round)
@@ -123,8 +123,8 @@ def _conduct(config: "Config | None", out: Path, workers: int | None, *, replace
 
 def _train(config: "Config | None", out: Path, observer: "Observer", workers: int | None, replace: bool) -> "Result":
     """By the engine that the experiment names."""
-    from fedce import experiment
-    from fedce.record import RunFolder
+    from fedce.engines.starting import execute, resume
+    from fedce.record.folder import RunFolder
 
     command, carried = command_line(), config or RunFolder.open(out).config
     if carried.engine.name != "local":
@@ -132,15 +132,15 @@ def _train(config: "Config | None", out: Path, observer: "Observer", workers: in
         result: Result = carrier.run_here(carried, out, observer, command, resume=config is None, replace=replace)
         return result
     if config is None:
-        return experiment.resume(out, workers=workers, observer=observer, command=command)
-    return experiment.execute(config, out, replace=replace, observer=observer, command=command)
+        return resume(out, workers=workers, observer=observer, command=command)
+    return execute(config, out, replace=replace, observer=observer, command=command)
 
 
 @contextmanager
 def _told_how_to_go_on(display: "RunDisplay", out: Path) -> Iterator[None]:
     """Where a run ends before its time, its last line says how to continue it."""
-    from fedce.files import write_bytes
-    from fedce.record import RunFolder
+    from fedce.base.files import write_bytes
+    from fedce.record.folder import RunFolder
 
     run_folder = RunFolder(out)
     try:
@@ -179,7 +179,7 @@ def doctor(
     config = experiment_of(config_file, {"data.source": data, "data.scale": scale}, assignments)
     display = FindingsDisplay(quiet=as_json)
     display.notice(STARTING)
-    from fedce.doctor import examine, verdict_of
+    from fedce.questions.doctor import examine, verdict_of
 
     findings = []
     for finding in examine(config, out or default_out(config), display.notice):
@@ -201,7 +201,7 @@ def doctor(
 @one_line_errors
 def deploy(engine: str, config_file: Path, out: Path, assignments: tuple[str, ...]) -> None:
     """Write what a federation of real hospitals runs: a Flower app, or an NVFlare job."""
-    from fedce.config import load
+    from fedce.base.config import load
 
     config = load(config_file, {**changes_of({}, assignments), "engine.name": engine})
     click.echo(import_module(f"fedce.engines.{engine}").deploy(config, out))
@@ -222,7 +222,7 @@ def report(folder: Path, standalone: Path | None, no_examples: bool) -> None:
     from fedce.present.pages.folder import write_folder_report
     from fedce.present.pages.run import write_report
     from fedce.present.pages.study import write_study_report
-    from fedce.record import RunFolder
+    from fedce.record.folder import RunFolder
 
     if folder.is_dir() and not RunFolder(folder).config_file.exists():
         if standalone or no_examples:
@@ -248,7 +248,7 @@ def report(folder: Path, standalone: Path | None, no_examples: bool) -> None:
 def watch(run_folder: Path, port: int, no_browser: bool) -> None:
     """Show RUN on a local page that updates itself, while it goes on and after; Ctrl-C ends the page, not the run."""
     from fedce.present.watch import Watch, WatchServer, open_browser
-    from fedce.record import RunFolder
+    from fedce.record.folder import RunFolder
 
     # Ctrl-C is how a page is ended, so it is neither an error nor something to go on with.
     with suppress(KeyboardInterrupt), WatchServer(Watch(RunFolder.open(run_folder)), port) as server:
@@ -267,7 +267,7 @@ def watch(run_folder: Path, port: int, no_browser: bool) -> None:
 @one_line_errors
 def predict(run_folder: Path, images: tuple[Path, ...], out: Path, site: str | None, trust_code: bool) -> None:
     """Segment images with a run's model: a mask and an overlay picture for each."""
-    from fedce.predict import predict_files
+    from fedce.questions.predict import predict_files
 
     for path in predict_files(run_folder, images, out, site, trust_code=trust_code):
         click.echo(path)

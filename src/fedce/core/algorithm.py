@@ -15,10 +15,10 @@ import pydantic.dataclasses
 from numpy.typing import NDArray
 
 from fedce.core.credit import Credit, Gains
+from fedce.core.messages import Reply, Task
+from fedce.core.params import Params, gram, inner_products, weighted_sum
 from fedce.core.site import Memory, Site, evaluate_global, train
 from fedce.core.weights import normalise
-from fedce.messages import Reply, Task
-from fedce.params import Params, gram, inner_products, weighted_sum
 
 Ask = Callable[[Sequence[Task]], Sequence[Reply]]
 """Sends one task to each site; returns the usable replies, sorted by site."""

@@ -7,7 +7,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from fedce.params import Layout, Params, Vector
+from fedce.core.params import Layout, Params, Vector
 
 T = TypeVar("T")
 Arrays = Mapping[str, Vector]

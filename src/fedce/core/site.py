@@ -7,8 +7,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fedce.messages import Evaluation, Reply, Task
-from fedce.params import Params, leave_out, splice
+from fedce.core.messages import Evaluation, Reply, Task
+from fedce.core.params import Params, leave_out, splice
 
 Moments = Mapping[str, NDArray[np.float32]]
 

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedce.errors import DataError, Problems
-from fedce.files import digest_of, private_folder, read_sealed, write_sealed
+from fedce.base.errors import DataError, Problems
+from fedce.base.files import digest_of, private_folder, read_sealed, write_sealed
 
 Bytes = NDArray[np.uint8]
 PARTS = ("images", "masks")

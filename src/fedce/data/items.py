@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fedce.config import BUILT_IN, LONGEST_NAME, DataConfig
+from fedce.base.config import BUILT_IN, LONGEST_NAME, DataConfig
+from fedce.base.errors import DataError, Problems, nearest
 from fedce.data import pixels, volumes
 from fedce.data.splits import NAMES
-from fedce.errors import DataError, Problems, nearest
 
 FILE_ENDINGS = {"images": pixels.ENDINGS, "volumes": volumes.ENDINGS, "dicom": ()}
 # Where masks are looked for, in this order, if data.images and data.masks don't say. The * is what a pair shares.

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
-from fedce.errors import DataError
+from fedce.base.errors import DataError
 
 Bytes = NDArray[np.uint8]
 Classes = Mapping[str, Sequence[int]]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedce.base.errors import DataError, Problems
 from fedce.data.cache import Bytes, Frame, Origin
 from fedce.data.items import Item
 from fedce.data.pixels import (
@@ -23,7 +24,6 @@ from fedce.data.pixels import (
 )
 from fedce.data.resizing import How, to_size
 from fedce.data.volumes import Plane, read_pair
-from fedce.errors import DataError, Problems
 
 OTHER_SIZE = "masks have another size than their images"
 

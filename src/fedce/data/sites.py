@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedce.config import BUILT_IN, DataConfig, parse
+from fedce.base.config import BUILT_IN, DataConfig, parse
+from fedce.base.errors import DataError, Problems, nearest
 from fedce.data import cache as site_cache
 from fedce.data import synthetic
 from fedce.data.cache import Cached, Frame, Origin
@@ -19,7 +20,6 @@ from fedce.data.items import Item, find_items
 from fedce.data.pixels import FOREGROUND, Classes
 from fedce.data.reader import Reading, read_frames
 from fedce.data.splits import Split, joined, leaks, split, spread_out, stated
-from fedce.errors import DataError, Problems, nearest
 
 Pixels = NDArray[np.uint8]
 Notify = Callable[[str], None]

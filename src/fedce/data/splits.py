@@ -7,7 +7,7 @@ from hashlib import sha256
 import numpy as np
 from numpy.typing import NDArray
 
-from fedce.errors import DataError
+from fedce.base.errors import DataError
 
 NAMES = ("train", "validation", "test")
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedce.errors import DataError
+from fedce.base.errors import DataError
 
 Plane = Literal["axial", "coronal", "sagittal"]
 ENDINGS = (".nii.gz", ".nii", ".mha", ".mhd", ".nrrd")

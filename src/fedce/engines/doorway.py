@@ -19,10 +19,10 @@ from threading import Thread
 from time import monotonic, sleep
 from typing import TextIO
 
-from fedce.config import BUILT_IN, dumps, load
-from fedce.errors import EngineError, ReplyError
-from fedce.files import private_folder
-from fedce.wire import Parcel
+from fedce.base.config import BUILT_IN, dumps, load
+from fedce.base.errors import EngineError, ReplyError
+from fedce.base.files import private_folder
+from fedce.site.wire import Parcel
 
 START_SECONDS = 120.0
 IDLE_SECONDS = 3600.0
@@ -102,8 +102,8 @@ def _locked(file: TextIO) -> bool:
 
 
 def _serve(config_file: Path, site: str, data: str, home: Path, door: str, served: int) -> None:
-    from fedce.experiment import versions
-    from fedce.resident import Resident, at_hospital
+    from fedce.federation.lines import versions
+    from fedce.site.resident import Resident, at_hospital
 
     os.chdir(home)
     last = [monotonic()]

@@ -15,14 +15,15 @@ from time import monotonic, sleep
 from types import TracebackType
 from typing import Any, Self
 
-from fedce.config import Config
+from fedce.base.config import Config
+from fedce.base.errors import ConfigError, EngineError
+from fedce.base.files import read_json
+from fedce.core.messages import Member
 from fedce.data import load_sites
 from fedce.engines.shared import die_with_parent
-from fedce.errors import ConfigError, EngineError
-from fedce.experiment import Observer, Result, resolve
-from fedce.files import read_json
-from fedce.messages import Member
-from fedce.record import RunFolder
+from fedce.federation.plan import resolve
+from fedce.federation.session import Observer, Result
+from fedce.record.folder import RunFolder
 
 STOP_SECONDS = 5.0
 OUTCOME = "outcome.json"

@@ -20,13 +20,13 @@ from typing import Any, Protocol, Self
 
 import torch
 
+from fedce.base.errors import EngineError, FedceError
+from fedce.core.messages import MAX_MODELS, Reply, Task
+from fedce.core.params import Layout, Params, Vector
 from fedce.core.site import Memory
 from fedce.engines.shared import Block, serve_parent
-from fedce.errors import EngineError, FedceError
-from fedce.federation import run_again
-from fedce.messages import MAX_MODELS, Reply, Task
-from fedce.params import Layout, Params, Vector
-from fedce.site import MemoryFiles, memory_arrays, memory_from
+from fedce.federation.checkpoint import run_again
+from fedce.site.hospital import MemoryFiles, memory_arrays, memory_from
 
 MODELS_A_MEMORY_MAY_HOLD = 8
 

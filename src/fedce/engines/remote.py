@@ -14,12 +14,12 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Protocol
 
+from fedce.base.errors import ReplyError
+from fedce.base.identity import is_signed
+from fedce.core.messages import Member, Reply, Task
+from fedce.core.params import Layout
 from fedce.engines.shared import Shelf
-from fedce.errors import ReplyError
-from fedce.identity import is_signed
-from fedce.messages import Member, Reply, Task
-from fedce.params import Layout
-from fedce.wire import Failure, Hello, MemberForm, Parcel, ReplyForm, Signed, kind_of, reply_from, task_parcel
+from fedce.site.wire import Failure, Hello, MemberForm, Parcel, ReplyForm, Signed, kind_of, reply_from, task_parcel
 
 POLL_SECONDS = 0.1
 MEET_SECONDS = 1.0

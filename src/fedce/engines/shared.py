@@ -13,9 +13,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fedce.errors import RunError
-from fedce.files import Arrays
-from fedce.params import Vector
+from fedce.base.errors import RunError
+from fedce.base.files import Arrays
+from fedce.core.params import Vector
 
 ALIGNMENT = 64
 MOST_IN_MEMORY = 2**29

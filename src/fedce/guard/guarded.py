@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from fedce.core.algorithm import Aggregated, Algorithm, Answers, Ask, Facts, Replayer, State, Terms, Traits
 from fedce.core.credit import Credit, Gains
+from fedce.core.messages import Reply, Task
+from fedce.core.params import Params, sketch
 from fedce.core.site import Memory, Site
 from fedce.core.weights import normalise
 from fedce.guard.signs import FIRST_CLAIMS, Claim, Signs, look, sketches_with, slack_of
-from fedce.messages import Reply, Task
-from fedce.params import Params, sketch
 
 PROBATION = 5
 """Rounds after which the guard knows a site."""

@@ -13,7 +13,7 @@ from statistics import median, median_high
 import numpy as np
 from numpy.typing import NDArray
 
-from fedce.params import SKETCH
+from fedce.core.params import SKETCH
 
 Sketches = Mapping[str, NDArray[np.float32]]
 """Of each site's last updates, newest last; under "" of the models that they started from."""

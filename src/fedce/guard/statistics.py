@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedce.core.algorithm import models_of
-from fedce.messages import MAX_MODELS, Reply
-from fedce.params import Params, weighted_sum
+from fedce.core.messages import MAX_MODELS, Reply
+from fedce.core.params import Params, weighted_sum
 
 MOMENTUM = 0.1
 """Of torch's batch norms: the part of a batch's statistics that a step takes over."""

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from fedce.base.files import write_bytes
+from fedce.core.scoring import dice
 from fedce.data import SiteData
 from fedce.data.overlays import compared
-from fedce.files import write_bytes
-from fedce.scoring import dice
 
 A_ROW, DPI = 4, 150
 """So that a row is about as wide as a page."""

@@ -8,9 +8,9 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
+from fedce.base.errors import RunError
 from fedce.data.inspection import N_BINS, SiteFacts
 from fedce.data.overlays import COLOURS as OUTLINES
-from fedce.errors import RunError
 from fedce.pictures.style import (
     COLOURS,
     INK,

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from fedce.scoring import MIN_CASES
+from fedce.core.scoring import MIN_CASES
 
 Results = Mapping[str, Any]
 """A run's results; of a run that goes on, what is known of them so far."""

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedce.files import csv_text
+from fedce.base.files import csv_text
 from fedce.pictures import plots
-from fedce.record import RunFolder
+from fedce.record.folder import RunFolder
 
 Rounds = Sequence[Mapping[str, Any]]
 

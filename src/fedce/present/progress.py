@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from rich.progress import BarColumn, TaskID, TextColumn
 from rich.text import Text
 
+from fedce.base.words import duration, printable
 from fedce.present.terminal import Terminal, safe_text
-from fedce.words import duration, printable
 
 if TYPE_CHECKING:
-    from fedce.config import Config
-    from fedce.doctor import Finding
-    from fedce.experiment import RoundSeen
-    from fedce.jobs import Progress, Store
-    from fedce.messages import Member
+    from fedce.base.config import Config
+    from fedce.core.messages import Member
+    from fedce.federation.session import RoundSeen
+    from fedce.questions.doctor import Finding
+    from fedce.questions.jobs import Progress, Store
 
 
 class RunDisplay(Terminal):

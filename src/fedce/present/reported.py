@@ -4,10 +4,10 @@ from collections.abc import Callable
 from functools import wraps
 from typing import ParamSpec
 
-from fedce import experiment
-from fedce.experiment import Result
+from fedce.engines import starting
+from fedce.federation.session import Result
 from fedce.present.pages.run import write_report
-from fedce.record import RunFolder
+from fedce.record.folder import RunFolder
 
 P = ParamSpec("P")
 
@@ -32,5 +32,5 @@ def complete(result: Result) -> None:
             write_report(run)
 
 
-run = with_report(experiment.run)
-coordinate = with_report(experiment.coordinate)
+run = with_report(starting.run)
+coordinate = with_report(starting.coordinate)

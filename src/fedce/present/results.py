@@ -6,9 +6,9 @@ from typing import Any
 
 from rich.table import Table
 
+from fedce.core.scoring import MIN_CASES
 from fedce.present.columns import Cell, sites_table
 from fedce.present.terminal import BAR_WIDTH, bar, column_width, safe_text
-from fedce.scoring import MIN_CASES
 
 MOST_ROWS = 30
 """More sites are in the report alone."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedce.algorithms import built_in
-from fedce.config import Config
+from fedce.base.config import Config
 from fedce.present.standalone import sentence as standalone_sentence
 
 NO_ALARM = "No alarm was raised."

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
-from fedce.errors import RunError
-from fedce.ledger import checked
-from fedce.record import RunFolder, fingerprints_of
+from fedce.base.errors import RunError
+from fedce.record.folder import RunFolder, fingerprints_of
+from fedce.record.verify import checked
 
 
 def dice_alone(run: RunFolder, standalone: RunFolder) -> dict[str, float]:

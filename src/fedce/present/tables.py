@@ -11,12 +11,12 @@ from rich.table import Table
 from fedce.present.terminal import Cells, safe_text, tables_that_fit
 
 if TYPE_CHECKING:
-    from fedce.allocation import Payout
-    from fedce.compare import Row
     from fedce.data.inspection import Inspection, SiteFacts
     from fedce.data.prepare import Summary
+    from fedce.questions.allocation import Payout
+    from fedce.questions.compare import Row
+    from fedce.questions.value import Truth, Valuation
     from fedce.studies import Outcome
-    from fedce.value import Truth, Valuation
 
 
 def value_table(found: "Valuation") -> Table:
@@ -58,7 +58,7 @@ def truth_table(truth: "Truth") -> Table:
 
 def compare_tables(rows: "Sequence[Row]", width: int) -> list[Table]:
     """The comparison in two pieces: Dice by site, then everything else that there is."""
-    from fedce.compare import table as cells_of
+    from fedce.questions.compare import table as cells_of
 
     header, lines = cells_of(rows)
     # Files have room for the whole name.

@@ -12,7 +12,7 @@ from rich.progress import Progress, ProgressColumn
 from rich.table import Table
 from rich.text import Text
 
-from fedce.words import printable
+from fedce.base.words import printable
 
 BAR_WIDTH = 10
 BETWEEN = " | "

@@ -11,10 +11,10 @@ from threading import Lock, Thread
 from time import monotonic, time
 from typing import Any
 
-from fedce.errors import ConfigError, FedceError
+from fedce.base.errors import ConfigError, FedceError
 from fedce.present.pages import page, part
 from fedce.present.pages.live import Record, values_of
-from fedce.record import RunFolder
+from fedce.record.folder import RunFolder
 
 HERE = "127.0.0.1"
 """The only address that is served: the page is for people at this machine."""

@@ -5,10 +5,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
-from fedce.config import Config
-from fedce.errors import ConfigError, nearest
-from fedce.experiment import versions
-from fedce.jobs import Progress
+from fedce.base.config import Config
+from fedce.base.errors import ConfigError, nearest
+from fedce.federation.lines import versions
+from fedce.questions.jobs import Progress
 from fedce.studies import paper
 from fedce.studies.base import METHODS, Context, Outcome, Picture, Study, Table
 

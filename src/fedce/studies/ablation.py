@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
-from fedce.config import Config
-from fedce.fairness import sample_std
+from fedce.base.config import Config
 from fedce.studies.base import Context, Outcome, Table, one_seed, title_of
 from fedce.studies.contribution import truth_of
+from fedce.valuation.fairness import sample_std
 from fedce.valuation.standing import NO_DIFFERENCE, exceeds, said, standing
 
 TITLE = "Ablation: the two terms of FedCE"

@@ -6,12 +6,12 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from fedce import algorithms
-from fedce.compare import Row, compare, table_for
-from fedce.config import Config
+from fedce.base.config import Config
+from fedce.base.words import cell_text
 from fedce.data import Sites
-from fedce.experiment import Result
-from fedce.jobs import Store
-from fedce.words import cell_text
+from fedce.federation.session import Result
+from fedce.questions.compare import Row, compare, table_for
+from fedce.questions.jobs import Store
 
 METHODS = ("standalone", "fedavg", "uniform", "qfedavg", "cffl", "fedci", "cgsv", "fedce", "fedce-sum")
 """The paper's Table 1, and Uniform, which it lacks."""

@@ -4,9 +4,9 @@ from statistics import fmean
 
 import numpy as np
 
-from fedce import compare as comparing
-from fedce import value as valuing
-from fedce.config import Config
+from fedce.base.config import Config
+from fedce.questions import compare as comparing
+from fedce.questions import value as valuing
 from fedce.studies import paper
 from fedce.studies.base import Cell, Context, Outcome, Table, best, title_of
 from fedce.valuation import shapley

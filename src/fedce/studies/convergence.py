@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.signal import savgol_filter
 
-from fedce.config import Config
+from fedce.base.config import Config
 from fedce.studies.base import Cell, Context, Outcome, Picture, Table, title_of
 from fedce.valuation.standing import said, standing
 

@@ -1,6 +1,6 @@
 """The paper's Fig. 3: how bright the sites' pixels are, and how far apart that makes the sites."""
 
-from fedce.config import Config
+from fedce.base.config import Config
 from fedce.data.inspection import inspect_sites
 from fedce.data.remarks import summary
 from fedce.studies.base import Cell, Context, Outcome, Picture, Table

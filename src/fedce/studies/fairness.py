@@ -3,8 +3,8 @@
 from math import dist
 from statistics import fmean
 
-from fedce import compare as comparing
-from fedce.config import Config
+from fedce.base.config import Config
+from fedce.questions import compare as comparing
 from fedce.studies import paper
 from fedce.studies.base import Context, Outcome, Table, title_of
 from fedce.valuation.standing import exceeds, said, standing

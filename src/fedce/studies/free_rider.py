@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from fedce.config import Config, FreeRiderConfig
+from fedce.base.config import Config, FreeRiderConfig
 from fedce.studies.base import Context, Outcome, Picture, Table
 
 TITLE = "Free riders"

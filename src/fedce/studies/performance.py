@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
-from fedce.compare import Row
-from fedce.config import Config
-from fedce.fairness import sample_std
+from fedce.base.config import Config
+from fedce.questions.compare import Row
 from fedce.studies import paper
 from fedce.studies.base import Cell, Context, Outcome, Table, one_seed, title_of
+from fedce.valuation.fairness import sample_std
 from fedce.valuation.standing import NO_DIFFERENCE, Standing, exceeds, said, standing
 
 TITLE = "Performance (the paper's Table 1)"

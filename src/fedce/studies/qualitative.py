@@ -5,10 +5,10 @@ from statistics import fmean
 import numpy as np
 from numpy.typing import NDArray
 
-from fedce.config import Config
+from fedce.base.config import Config
 from fedce.pictures.examples import example
-from fedce.predict import load_learner
-from fedce.record import RunFolder
+from fedce.questions.predict import load_learner
+from fedce.record.folder import RunFolder
 from fedce.studies.base import Cell, Context, Outcome, Picture, Table, best, title_of
 
 TITLE = "Example segmentations"

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from statistics import fmean
 
-from fedce.attacks import TWINS
-from fedce.config import AlgorithmConfig, Attack, Config, FreeRiderConfig, Guard
+from fedce.base.config import AlgorithmConfig, Attack, Config, FreeRiderConfig, Guard
+from fedce.site.attacks import TWINS
 from fedce.studies.base import Cell, Context, Outcome, Table
 
 TITLE = "Robustness: sites that cheat"

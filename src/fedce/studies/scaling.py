@@ -6,9 +6,9 @@ stay the same, so what changes is how many sites share them.
 
 from dataclasses import dataclass
 
-from fedce import value as valuing
-from fedce.config import Config
-from fedce.errors import DataError
+from fedce.base.config import Config
+from fedce.base.errors import DataError
+from fedce.questions import value as valuing
 from fedce.studies.base import Context, Outcome, Picture, Table
 from fedce.valuation.agreement import agreement
 

@@ -3,7 +3,7 @@
 from itertools import combinations
 from statistics import fmean
 
-from fedce.config import Config
+from fedce.base.config import Config
 from fedce.studies.base import Context, Outcome, Picture, Table
 from fedce.valuation.standing import NO_DIFFERENCE, exceeds
 

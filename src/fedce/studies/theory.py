@@ -17,16 +17,17 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from fedce import federation
-from fedce.config import Config
+from fedce.base.config import Config
 from fedce.core.algorithm import State
+from fedce.core.messages import Reply, Task
+from fedce.core.params import Params, Vector
 from fedce.data.inspection import N_GREYS, distance, grey_values
 from fedce.engines.local import LocalEngine
-from fedce.experiment import Participants, resolve
-from fedce.messages import Reply, Task
-from fedce.params import Params, Vector
-from fedce.record import RunFolder
-from fedce.site import Hospital
+from fedce.federation.asking import Engine
+from fedce.federation.checkpoint import load_state
+from fedce.federation.plan import Participants, resolve
+from fedce.record.folder import RunFolder
+from fedce.site.hospital import Hospital
 from fedce.studies.base import Cell, Context, Outcome, Picture, Table
 from fedce.studies.shift import renormalised
 
@@ -260,12 +261,12 @@ def _measure(context: Context, n_rounds: int) -> Measures:
         state, memories = participants.initial_state(), Path(empty)
         if n_rounds:
             run = RunFolder(context.store.path(config))
-            state, memories = federation.load_state(run.state_file, participants.initial_state()), run.memory_folder
+            state, memories = load_state(run.state_file, participants.initial_state()), run.memory_folder
         with LocalEngine(participants, memories, workers=1) as engine:
             return measure_round(participants, state, engine)
 
 
-def measure_round(participants: Participants, state: State, engine: federation.Engine) -> Measures:
+def measure_round(participants: Participants, state: State, engine: Engine) -> Measures:
     """One round of FedCE, and the gradients on its way."""
     ways: dict[str, list[Params]] = {}
 

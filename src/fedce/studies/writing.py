@@ -5,7 +5,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from fedce.files import csv_text, write_bytes, write_sealed
+from fedce.base.files import csv_text, write_bytes, write_sealed
 from fedce.pictures.ink import standing_alone
 from fedce.studies.base import Outcome, Picture, Table
 

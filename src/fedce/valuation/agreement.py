@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from fedce.errors import ConfigError, FedceError
-from fedce.fairness import is_constant, pearson
+from fedce.base.errors import ConfigError, FedceError
+from fedce.valuation.fairness import is_constant, pearson
 
 Floats = NDArray[np.float64]
 

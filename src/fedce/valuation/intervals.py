@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from fedce.errors import ConfigError, FedceError
+from fedce.base.errors import ConfigError, FedceError
 
 Replay = Callable[[Sequence[int], int | None], Mapping[str, float]]
 """All shares, recomputed from these rounds (with repeats, any number) and this replicate of the validation cases (None:

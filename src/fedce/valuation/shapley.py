@@ -11,7 +11,7 @@ from math import comb, isfinite
 import numpy as np
 from numpy.typing import NDArray
 
-from fedce.errors import ConfigError, FedceError
+from fedce.base.errors import ConfigError, FedceError
 
 Utility = Callable[[frozenset[str]], float]
 

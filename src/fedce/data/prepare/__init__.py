@@ -10,10 +10,10 @@ from typing import Any, Literal
 
 import tomli_w
 
+from fedce.base.errors import DataError, ManyProblems, Problems, RunError
+from fedce.base.files import read_sealed, write_bytes, write_sealed
 from fedce.data.prepare import fundus, prostate
 from fedce.data.prepare.sources import Case, Found, Source, place
-from fedce.errors import DataError, ManyProblems, Problems, RunError
-from fedce.files import read_sealed, write_bytes, write_sealed
 
 __all__ = ["SiteSummary", "Source", "Summary", "Task", "guide", "prepare", "sources_of"]
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from fedce.base.errors import DataError
 from fedce.data.pixels import Bytes, image_bytes, with_channels
 from fedce.data.prepare.contours import Mask, disc_and_cup, levels, majority, square_around
 from fedce.data.prepare.sources import Case, Found, Note, Outputs, Role, Source, by_case, files_below, pair
-from fedce.errors import DataError
 
 CLASSES = {"disc": [128, 255], "cup": [255]}
 CASE_PATTERN = "(.+?)(?:__.*)?"

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from fedce.base.errors import DataError
 from fedce.data.prepare.segmentations import referenced_series
 from fedce.data.prepare.sources import Files, Found, Role, Source, by_case, files_below, pair, series_by_case
 from fedce.data.prepare.volumes import convert_volume, is_segmentation, series_uid
-from fedce.errors import DataError
 
 CLASSES = {"prostate": [1]}
 NCI_ISBI_URL = "https://doi.org/10.7937/K9/TCIA.2015.zF0vlOPv"

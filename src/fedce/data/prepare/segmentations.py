@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fedce.errors import DataError
+from fedce.base.errors import DataError
 
 Elements = dict[int, Any]
 """Bytes of an element, or the items of a sequence, by tag."""

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from fedce.base.errors import DataError
 from fedce.data.prepare.segmentations import union_of_segments
 from fedce.data.prepare.sources import Case, Files, Note, Outputs, is_dicom
 from fedce.data.volumes import nifti_bytes, read_header, read_itk, read_slices
-from fedce.errors import DataError
 
 SAME_PLACE_MM = 0.5
 SAME_SPACING = 0.02

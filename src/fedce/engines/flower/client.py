@@ -7,10 +7,10 @@ from pathlib import Path
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
-from fedce.config import load
+from fedce.base.config import load
+from fedce.base.errors import ConfigError
 from fedce.engines.doorway import ask_resident
 from fedce.engines.flower.parcels import from_record, to_record
-from fedce.errors import ConfigError
 
 
 def client_app(config_file: Path) -> ClientApp:

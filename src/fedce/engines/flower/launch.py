@@ -9,11 +9,12 @@ from typing import Any
 
 import tomli_w
 
-from fedce.config import Config, dumps
+from fedce.base.config import Config, dumps
+from fedce.base.errors import EngineError, RunError
+from fedce.base.files import write_bytes
 from fedce.engines.launching import OUTCOME, Follower, Programs, begun, free_ports, need, program, until
-from fedce.errors import EngineError, RunError
-from fedce.experiment import Observer, Result, resolve
-from fedce.files import write_bytes
+from fedce.federation.plan import resolve
+from fedce.federation.session import Observer, Result
 
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",

@@ -3,10 +3,10 @@
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
-from fedce.errors import ReplyError
-from fedce.messages import MAX_MODELS
-from fedce.params import Vector
-from fedce.wire import Parcel
+from fedce.base.errors import ReplyError
+from fedce.core.messages import MAX_MODELS
+from fedce.core.params import Vector
+from fedce.site.wire import Parcel
 
 ABOUT, ARRAYS, RAW = "fedce.about", "fedce.arrays", "fedce.float32"
 

@@ -18,9 +18,9 @@ from flwr.server.workflow import SecAggPlusWorkflow
 from fedce import algorithms
 from fedce.algorithms.fedce import BothTerms
 from fedce.algorithms.fedce_at_sites import gamma_cos_at_site
+from fedce.base.errors import ConfigError
 from fedce.core.credit import Credit
-from fedce.errors import ConfigError
-from fedce.params import Entry, Layout, Params, from_named, leave_out, to_named
+from fedce.core.params import Entry, Layout, Params, from_named, leave_out, to_named
 
 UNIT = 1_000_000
 """A weight of 1 as a number of examples, which is what SecAgg+ weighs by."""

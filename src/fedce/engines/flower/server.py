@@ -7,10 +7,10 @@ from time import monotonic
 from flwr.app import Context, Message, MessageType
 from flwr.serverapp import Grid, ServerApp
 
+from fedce.base.errors import FedceError, ReplyError
+from fedce.base.files import append_line, write_json
 from fedce.engines.flower.parcels import from_record, to_record
-from fedce.errors import FedceError, ReplyError
-from fedce.files import append_line, write_json
-from fedce.wire import Parcel, kind_of
+from fedce.site.wire import Parcel, kind_of
 
 LIFE_SECONDS = 11 * 3600.0
 """Flower forgets a message after twelve hours."""
@@ -66,9 +66,9 @@ def server_app(config_file: Path) -> ServerApp:
     app = ServerApp()
 
     def main(grid: Grid, context: Context) -> None:
-        from fedce.config import load
+        from fedce.base.config import load
         from fedce.engines.launching import NOTICES, OUTCOME
-        from fedce.experiment import Observer
+        from fedce.federation.session import Observer
         from fedce.present.reported import coordinate
 
         out = Path(str(context.run_config["out"])).expanduser()

@@ -12,9 +12,9 @@ from flwr.serverapp.strategy import FedAvg
 
 from fedce import algorithms
 from fedce.core.algorithm import State
-from fedce.federation import problem_of
-from fedce.messages import Reply, Task
-from fedce.params import KINDS, Entry, Kind, Layout, Params, leave_out
+from fedce.core.messages import Reply, Task
+from fedce.core.params import KINDS, Entry, Kind, Layout, Params, leave_out
+from fedce.guard.border import problem_of
 
 RECORD = "fedce"
 """Under this key the strategy and the client helper speak to each other; nothing else of an app is touched."""

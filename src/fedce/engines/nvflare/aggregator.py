@@ -19,10 +19,10 @@ from nvflare.app_common.aggregators.model_aggregator import ModelAggregator
 
 from fedce.algorithms.fedce import BothTerms, gamma_cos
 from fedce.algorithms.fedce_running_means import FedCERunningMeans
+from fedce.base.errors import ConfigError, ReplyError, nearest
+from fedce.base.files import read_sealed, write_sealed
 from fedce.core.credit import Account, Credit
-from fedce.errors import ConfigError, ReplyError, nearest
-from fedce.files import read_sealed, write_sealed
-from fedce.params import (
+from fedce.core.params import (
     KINDS,
     MAX_EXACT_COUNT,
     Entry,

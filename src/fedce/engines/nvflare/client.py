@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from nvflare.collab import collab
 
+from fedce.base.errors import ConfigError, EngineError
+from fedce.base.files import private_folder
 from fedce.engines.nvflare import settings
-from fedce.errors import ConfigError, EngineError
-from fedce.files import private_folder
-from fedce.wire import Parcel
+from fedce.site.wire import Parcel
 
 if TYPE_CHECKING:
-    from fedce.resident import Resident
+    from fedce.site.resident import Resident
 
 KEPT_SECONDS = 600.0
 """So long after its end a call counts as in hand: its answer may still be on a slow line."""
@@ -52,9 +52,9 @@ class Hospital:
 
 
 def resident(client: str, local: Path, config_file: Path) -> "Resident":
-    from fedce.config import code_in, load
-    from fedce.experiment import versions
-    from fedce.resident import Resident, at_hospital
+    from fedce.base.config import code_in, load
+    from fedce.federation.lines import versions
+    from fedce.site.resident import Resident, at_hospital
 
     try:
         own = settings.load(local)

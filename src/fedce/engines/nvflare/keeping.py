@@ -17,11 +17,11 @@ from typing import Any
 from cryptography.x509 import load_pem_x509_certificate
 from cryptography.x509.oid import NameOID
 
-from fedce.config import load
+from fedce.base.config import load
+from fedce.base.errors import ConfigError, EngineError, FedceError
+from fedce.base.files import read_json
 from fedce.engines.launching import need
 from fedce.engines.nvflare.settings import EXPERIMENT, NODES, PAUSE
-from fedce.errors import ConfigError, EngineError, FedceError
-from fedce.files import read_json
 
 LOOK_SECONDS = 3.0
 CONNECT_SECONDS = 10.0

@@ -5,13 +5,14 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
-from fedce.config import Config, code_in, dumps
+from fedce.base.config import Config, code_in, dumps
+from fedce.base.errors import ConfigError, EngineError, RunError
+from fedce.base.files import write_bytes, write_json
 from fedce.engines.launching import OUTCOME, Follower, Programs, Trial, begun, need
 from fedce.engines.nvflare import settings
 from fedce.engines.nvflare.settings import EXPERIMENT, STARTED
-from fedce.errors import ConfigError, EngineError, RunError
-from fedce.experiment import Observer, Result, resolve
-from fedce.files import write_bytes, write_json
+from fedce.federation.plan import resolve
+from fedce.federation.session import Observer, Result
 
 START_SECONDS = 120.0
 """The simulator sometimes waits for ever for its own clients (1 of 11 starts): after this time it is started anew."""

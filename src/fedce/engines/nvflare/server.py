@@ -11,10 +11,10 @@ from typing import Any
 from nvflare.collab import collab
 from nvflare.collab.api.exceptions import RunAborted
 
+from fedce.base.errors import ConfigError, EngineError, ReplyError
+from fedce.base.files import append_line, write_json
 from fedce.engines.nvflare import settings
-from fedce.errors import ConfigError, EngineError, ReplyError
-from fedce.files import append_line, write_json
-from fedce.wire import Parcel
+from fedce.site.wire import Parcel
 
 PING_SECONDS, PING_TIMEOUT = 3.0, 10.0
 GONE_SECONDS = 30.0
@@ -118,9 +118,9 @@ class Coordinator:
 
     @collab.main  # type: ignore[untyped-decorator]
     def coordinate(self) -> None:
-        from fedce.config import load
+        from fedce.base.config import load
         from fedce.engines.launching import NOTICES, OUTCOME
-        from fedce.experiment import Observer
+        from fedce.federation.session import Observer
         from fedce.present.reported import coordinate
 
         workspace, context = collab.workspace, collab.context

@@ -12,9 +12,9 @@ from nvflare.app_opt.pt.fedce import FedCEConstants, FedCEModelAggregator
 from fedce.algorithms.fedce import FedCE
 from fedce.core.algorithm import Aggregated, Algorithm, Answers, Ask, State, Terms, Traits, hyperparameters
 from fedce.core.credit import Credit, Gains
+from fedce.core.messages import Reply, Task
+from fedce.core.params import Params
 from fedce.core.site import Memory, Site
-from fedce.messages import Reply, Task
-from fedce.params import Params
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from fedce.words import printable
+from fedce.base.words import printable
 
 
 def page(template: str, *, script: str = "sort.js", connects: bool = False, **values: Any) -> bytes:

@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 
-from fedce.allocation import Payout, money
-from fedce.files import write_bytes
-from fedce.ledger import Checked
+from fedce.base.files import write_bytes
 from fedce.present.pages import page
 from fedce.present.sentences import in_doubt
-from fedce.record import RunFolder
+from fedce.questions.allocation import Payout, money
+from fedce.record.folder import RunFolder
+from fedce.record.verify import Checked
 
 
 def write_allocation(

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedce.config import BUILT_IN, Config
-from fedce.files import read_tensors
-from fedce.record import RunFolder
+from fedce.base.config import BUILT_IN, Config
+from fedce.base.files import read_tensors
+from fedce.record.folder import RunFolder
 
 FEW_CASES = 10
 """A Dice on fewer is rough."""

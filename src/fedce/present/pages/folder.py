@@ -8,12 +8,12 @@ from statistics import fmean
 from typing import Any
 from urllib.parse import quote
 
-from fedce.errors import FedceError, RunError
-from fedce.files import write_bytes
-from fedce.ledger import checked
+from fedce.base.errors import FedceError, RunError
+from fedce.base.files import write_bytes
 from fedce.present.pages import page
 from fedce.present.sentences import NO_ALARM, NOBODY_LOOKED, looked_for_cheats
-from fedce.record import RunFolder, fingerprints_of
+from fedce.record.folder import RunFolder, fingerprints_of
+from fedce.record.verify import checked
 from fedce.valuation.standing import NO_DIFFERENCE, said, standing
 
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from fedce.base.files import write_bytes
 from fedce.data.duplicates import Duplicate
 from fedce.data.inspection import Inspection, SiteFacts
 from fedce.data.overlays import COLOURS, overlay
 from fedce.data.remarks import summary
 from fedce.data.resizing import to_size
 from fedce.data.sites import Pixels, SiteData, Sites
-from fedce.files import write_bytes
 from fedce.present.pages import page
 
 PICTURE_SIDE = 160

@@ -10,11 +10,11 @@ from statistics import median
 from time import localtime, strftime
 from typing import Any
 
-from fedce.config import Config
+from fedce.base.config import Config
+from fedce.base.words import duration
 from fedce.present.columns import sites_table
 from fedce.present.sentences import summary
-from fedce.record import RunFolder, flags_by_site
-from fedce.words import duration
+from fedce.record.folder import RunFolder, flags_by_site
 
 ROUNDS_TIMED = 20
 """So many of the last rounds tell how long one takes."""

@@ -3,10 +3,10 @@
 import re
 from pathlib import Path
 
-from fedce.files import write_bytes
+from fedce.base.files import write_bytes
 from fedce.present.pages import page
-from fedce.publish import member_view
-from fedce.record import RunFolder
+from fedce.record.folder import RunFolder
+from fedce.record.publish import member_view
 
 
 def write_member(run: RunFolder, site: str, out: Path | None) -> Path:

@@ -2,17 +2,17 @@
 
 from pathlib import Path
 
-from fedce.errors import RunError
-from fedce.files import write_bytes
-from fedce.ledger import checked
+from fedce.base.errors import RunError
+from fedce.base.files import write_bytes
 from fedce.present.columns import sites_table
 from fedce.present.pages import page
 from fedce.present.pages.card import model_card
 from fedce.present.pages.truth import truths
 from fedce.present.sentences import in_doubt, summary
 from fedce.present.standalone import dice_alone
-from fedce.record import RunFolder
-from fedce.results import MOST_BANDS
+from fedce.record.folder import RunFolder
+from fedce.record.results import MOST_BANDS
+from fedce.record.verify import checked
 
 FAIRNESS_ROWS = (
     ("mean", "Mean Dice", "average over the sites' test images"),

@@ -6,12 +6,12 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from fedce.errors import RunError
-from fedce.files import read_sealed, write_bytes
-from fedce.forms import Study, check
+from fedce.base.errors import RunError
+from fedce.base.files import read_sealed, write_bytes
+from fedce.base.words import cell_text
 from fedce.pictures.ink import in_page
 from fedce.present.pages import page
-from fedce.words import cell_text
+from fedce.record.forms import Study, check
 
 
 def write_study_report(folder: Path) -> Path:

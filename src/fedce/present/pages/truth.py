@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from fedce.files import read_sealed
-from fedce.forms import Value, check
-from fedce.record import RunFolder
+from fedce.base.files import read_sealed
+from fedce.record.folder import RunFolder
+from fedce.record.forms import Value, check
 
 METHODS = {
     "loo": ("Leave-one-out", "what mean test Dice over all sites loses if the site does not train"),

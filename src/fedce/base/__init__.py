@@ -1,0 +1,1 @@
+"""What needs no model: errors, files, the experiment file, names, keys and ranges."""

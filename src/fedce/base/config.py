@@ -1,0 +1,391 @@
+"""An experiment file (TOML) as checked values. `fedce run --set train.lr=0.01` and Python use the same names."""
+
+import re
+import tomllib
+from collections.abc import Mapping
+from math import inf
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tomli_w
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from fedce.base.errors import ConfigError, first_problem, nearest
+from fedce.base.keys import checked_key
+
+Positive = Annotated[int, Field(ge=1)]
+Share = Annotated[float, Field(gt=0, lt=1)]
+BUILT_IN = ("fundus6", "prostate6")
+ROUNDS_BY_SCALE = {"tiny": 3, "demo": 150, "paper": 200}
+ROUNDS_OF_A_FOLDER = 100
+Attack = Literal[
+    "zero", "noise", "flip", "scale", "replay", "echo", "repeat", "labels",
+    "inflate", "pretend", "invent", "spread", "shift", "collude", "sybil", "copy",
+]  # fmt: skip
+Guard = Literal["standard", "off"]
+SAFE_NETWORKS = frozenset(
+    f"monai.networks.nets:{name}"
+    for name in (
+        *("AttentionUnet", "BasicUNet", "BasicUNetPlusPlus", "DynUNet", "HighResNet", "MedNeXt"),
+        *("SegResNet", "SwinUNETR", "UNet", "UNETR", "VNet"),
+    )
+)
+SAFE_LOSSES = frozenset(
+    f"monai.losses:{name}"
+    for name in (
+        *("DiceCELoss", "DiceFocalLoss", "DiceLoss", "FocalLoss", "GeneralizedDiceFocalLoss", "GeneralizedDiceLoss"),
+        *("HausdorffDTLoss", "LogHausdorffDTLoss", "TverskyLoss"),
+    )
+)
+"""Of MONAI, those whose constructors take no address, file or weights; their modules were searched for downloads."""
+FETCHING = re.compile(r"(^|_)(pretrained|urls?|weights?|files?|download|path$)")
+"""Names of options by which a network could be made to fetch or read something."""
+SITE_NAME = r"^\w[\w .\-]{0,99}$"
+"""Of a site on another machine: it becomes the name of a folder there and here."""
+LONGEST_NAME = 120
+"""Bytes of a site's name, which with what is put before and after it is the name of a file."""
+
+
+def key_or_none(text: str) -> str:
+    return checked_key(text) if text else text
+
+
+def short_enough(name: str) -> str:
+    if len(name.encode()) > LONGEST_NAME:
+        raise ValueError(f"should have at most {LONGEST_NAME} bytes")
+    return name
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class DataConfig(_Table):
+    """Which images, and how they become tensors."""
+
+    source: str = "fundus6"
+    """A built-in federation (fundus6, prostate6), a folder of sites, or a folder of datalists client_<site>.json."""
+    scale: Literal["tiny", "demo", "paper"] = "demo"
+    """Size of a built-in federation."""
+    format: Literal["auto", "images", "volumes", "dicom", "datalist"] = "auto"
+    """What a folder holds: image files, volumes (NIfTI, MetaImage, NRRD), a folder for each DICOM series, or lists."""
+    images: str | None = None
+    """A site's images, as a path in its folder with one *, e.g. images/* or *_image.png; unset: found out."""
+    masks: str | None = None
+    """Its masks; the * stands for the same as in the image's name."""
+    root: str | None = None
+    """Folder that the paths in datalists start from, and must not leave; unset: where the lists are."""
+    size: Annotated[int, Field(ge=32, le=4096)] | None = None
+    """Side of the square images in pixels; unset: the scale's, or as the files are."""
+    resize: Literal["stretch", "pad", "crop"] = "stretch"
+    """To that size: the whole image stretched, the whole image with black bars, or the middle square of it."""
+    intensity: Literal["auto", "percentile", "minmax"] | tuple[float, float] = "auto"
+    """Grey values to 0..255: from the 0.5th to the 99.5th percentile, from the smallest to the largest, or [low, high],
+    of each image or volume; auto: 8 bits as they are, others by percentile."""
+    slices: Literal["foreground", "all"] = "foreground"
+    """Slices of a volume that are trained on: those with something marked, or all. Volumes are always scored whole."""
+    empty_slices: Annotated[float, Field(ge=0, le=1)] = 0.1
+    """With slices = "foreground": the part of the training volumes' empty slices that is trained on as well."""
+    plane: Literal["axial", "coronal", "sagittal"] = "axial"
+    """How a volume is cut."""
+    sites: tuple[str, ...] = ()
+    """Only these sites; empty: all."""
+    shards: Positive = 1
+    """Cut each site into so many, by cases, to try a larger federation."""
+    seed: Annotated[int, Field(ge=0)] = 0
+    """Seed of the built-in generator and of the split; apart from the training seed, so that runs share a split."""
+    split: tuple[Share, Share, Share] = (0.5, 0.25, 0.25)
+    """Training, validation and test shares, of cases."""
+    case_pattern: str | None = None
+    """A regular expression whose group is the case in a file's name, e.g. (P[0-9]+)_.*; unset: each file is one."""
+    case_column: str | None = None
+    """Instead: a column of <site>/cases.csv (with a column file), or a key of a datalist's entries."""
+    groups: list[Annotated[list[str], Field(min_length=2)]] = []
+    """Files that are too alike to be in two splits, e.g. [["frame-1", "frame-2"]]."""
+    classes: dict[str, list[Annotated[int, Field(ge=1, le=255)]]] | None = None
+    """Which mask values belong to which class, e.g. {disc = [128, 255], cup = [255]}; unset: any non-zero value."""
+    normalize: Literal["unit", "zscore"] = "unit"
+    """Grey values to [0, 1], or each image and channel to mean 0 and deviation 1."""
+
+    @field_validator("split")
+    @classmethod
+    def _sums_to_one(cls, split: tuple[float, float, float]) -> tuple[float, float, float]:
+        if abs(sum(split) - 1) > 1e-6:
+            raise ValueError("training, validation and test shares must sum to 1")
+        return split
+
+    @model_validator(mode="after")
+    def _built_in_classes(self) -> "DataConfig":
+        if self.classes is not None and self.source in BUILT_IN:
+            raise ValueError(f"{self.source} has its own classes; leave out data.classes")
+        return self
+
+    @field_validator("images", "masks")
+    @classmethod
+    def _has_one_star(cls, pattern: str | None) -> str | None:
+        if pattern is not None and (pattern.count("*") != 1 or ".." in pattern.split("/") or pattern.startswith("/")):
+            raise ValueError("expected a path inside the site's folder with one *, such as images/* or *_image.png")
+        return pattern
+
+    @field_validator("case_pattern")
+    @classmethod
+    def _is_an_expression(cls, pattern: str | None) -> str | None:
+        try:
+            re.compile(pattern or "")
+        except (re.error, RecursionError, OverflowError) as error:
+            raise ValueError(f"is not a regular expression ({error})") from None
+        return pattern
+
+    @field_validator("intensity")
+    @classmethod
+    def _is_a_window(cls, intensity: str | tuple[float, float]) -> str | tuple[float, float]:
+        if isinstance(intensity, tuple) and not -inf < intensity[0] < intensity[1] < inf:
+            raise ValueError("a window goes from low to high, both finite")
+        return intensity
+
+    @model_validator(mode="after")
+    def _both_or_neither(self) -> "DataConfig":
+        if (self.images is None) != (self.masks is None):
+            raise ValueError("images and masks are stated together, or both found out")
+        if self.case_pattern is not None and self.case_column is not None:
+            raise ValueError("case_pattern or case_column, not both")
+        return self
+
+    @field_validator("classes")
+    @classmethod
+    def _has_values(cls, classes: dict[str, list[int]] | None) -> dict[str, list[int]] | None:
+        if classes is not None and (not classes or not all(classes.values())):
+            raise ValueError("every class needs at least one mask value")
+        return classes
+
+
+class ModelConfig(_Table):
+    """Which network."""
+
+    name: str = "unet"
+    """unet, a MONAI network (monai.networks.nets:SegResNet), or your own (package.module:Class)."""
+    channels: tuple[Annotated[int, Field(ge=1, le=65536)], ...] = (16, 32, 64, 128)
+    """Channels of each level of the U-Net."""
+    res_units: Annotated[int, Field(ge=0)] = 0
+    """Residual units of each level of the U-Net."""
+    norm: Literal["batch", "instance", "group"] = "batch"
+    options: dict[str, Any] = {}
+    """Constructor arguments of a network given by import path."""
+
+
+class TrainConfig(_Table):
+    """Local training. Defaults are the paper's (D12)."""
+
+    loss: str = "dice"
+    """dice, dice-ce, or an import path (package.module:Class) of a loss on logits and masks."""
+    loss_options: dict[str, Any] = {}
+    """Constructor arguments of a loss given by import path, e.g. {sigmoid = true} for monai.losses:TverskyLoss."""
+    optimizer: Literal["adam", "adamw", "sgd"] = "adam"
+    lr: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-3
+    betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.99)
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    """Of sgd."""
+    weight_decay: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    augment: Literal["none", "flips", "standard"] = "none"
+    """Random changes of training images: flips, or flips with rotation, scale, shift, brightness and contrast."""
+    batch_size: Positive = 8
+    epochs: Positive = 1
+    """Local epochs a round."""
+    optimizer_state: Literal["persist", "reset"] = "persist"
+    """Keep the optimizer's moments over the rounds, or start anew in each."""
+
+    @model_validator(mode="after")
+    def _built_in_loss(self) -> "TrainConfig":
+        if self.loss_options and ":" not in self.loss:
+            raise ValueError(f"loss_options are for a loss by import path; {self.loss!r} takes none, leave them out")
+        return self
+
+
+class AlgorithmConfig(BaseModel):
+    """Which algorithm; its own options stand beside the name."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    name: str = "fedce"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_a_table(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            raise ValueError("is a table; write algorithm.name")
+        return value
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
+
+
+class EngineConfig(_Table):
+    """What carries the run. Nothing here changes its results, but for the device."""
+
+    name: Literal["local", "flower", "nvflare"] = "local"
+    """Worker processes on this machine, or a real federation: Flower or NVFlare."""
+    workers: Annotated[int, Field(ge=0)] = 0
+    """Processes; 0: one for each core. 1 runs in this process."""
+    device: str = "auto"
+    """auto (CUDA, else MPS, else CPU), cpu, cuda, cuda:1, mps."""
+    min_sites: Annotated[int, Field(ge=2)] = 2
+    """A round with fewer usable replies stops the run."""
+    checkpoint_seconds: Annotated[float, Field(ge=0)] = 20.0
+    """A killed run loses at most this much work, or one round if that takes longer; 0 saves after every round, as other
+    engines than local do, and all where sites_per_round is set."""
+    members: dict[
+        Annotated[str, Field(pattern=SITE_NAME), AfterValidator(short_enough)],
+        Annotated[str, AfterValidator(key_or_none)],
+    ] = {}
+    """Who may take part: name to public key ("" takes the first key that comes); empty: whoever comes. This and what
+    follows is for engines whose sites are elsewhere."""
+    join_seconds: Annotated[float, Field(gt=0)] = 120.0
+    """The first round starts when all members are there, or after this time with at least min_sites."""
+    deadline_seconds: Annotated[float, Field(gt=0)] | None = None
+    """A round does not wait longer than this for slow sites, as long as min_sites have replied."""
+    tell: Literal["own", "all"] = "own"
+    """Whether a site is told its own contribution alone, or everybody's."""
+
+
+class FreeRiderConfig(_Table):
+    """The free-rider detector, and impostors to try it on."""
+
+    detect: bool = False
+    """Score every site in every round; costs one more validation pass."""
+    score: Literal["default", "literal"] = "default"
+    """Novelty times error difference (D13), or the paper's product to the letter."""
+    plant: dict[str, Attack] = {}
+    """Sites that cheat, to try the detector and the guard on: site to kind (docs/trust.md)."""
+
+
+class Config(_Table):
+    """One experiment."""
+
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    """Seed of the initial weights and of local training."""
+    rounds: Positive | None = None
+    """unset: 3, 150 or 200 for the scales tiny, demo and paper, and 100 for a folder."""
+    leave_out: tuple[str, ...] = ()
+    """Sites that are evaluated but do not train; leave-one-out and Shapley values use it."""
+    sites_per_round: Annotated[int, Field(ge=2)] | None = None
+    """So many sites take part in a round, all equally often; unset: all in every round."""
+    reconstruction: bool = False
+    """Also value the sites by Shapley values of every round's models; 2^N validation passes a round up to ten sites."""
+    guard: Guard = "standard"
+    """Leave out updates and running statistics that are bad rather than new, for every algorithm (docs/trust.md); off:
+    replies are checked for form, range, layout and finite numbers alone, and the arithmetic is the paper's."""
+    max_length: Annotated[float, Field(gt=1)] = 8.0
+    """With guard = "standard": reject an update longer than this multiple of the round's median length; inf: never."""
+    data: DataConfig = DataConfig()
+    model: ModelConfig = ModelConfig()
+    train: TrainConfig = TrainConfig()
+    algorithm: AlgorithmConfig = AlgorithmConfig()
+    freerider: FreeRiderConfig = FreeRiderConfig()
+    engine: EngineConfig = EngineConfig()
+
+    @model_validator(mode="after")
+    def _fill_rounds(self) -> "Config":
+        if self.rounds is None:
+            built_in = self.data.source in BUILT_IN
+            rounds = ROUNDS_BY_SCALE[self.data.scale] if built_in else ROUNDS_OF_A_FOLDER
+            object.__setattr__(self, "rounds", rounds)
+        return self
+
+    @property
+    def n_rounds(self) -> int:
+        assert self.rounds is not None
+        return self.rounds
+
+
+def load(path: Path | None = None, changes: Mapping[str, Any] | None = None) -> Config:
+    """An experiment file with changes applied; keys of changes are dotted: {"train.lr": 0.01}."""
+    return _changed(_tree_of(path) if path else {}, changes or {}, str(path) if path else None)
+
+
+def _tree_of(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise ConfigError(f"can't read the experiment file {path}: {error.strerror}") from None
+    except RecursionError:
+        raise ConfigError(f"{path} is not an experiment file: it is nested too deeply") from None
+    except ValueError as error:  # Not TOML, not UTF-8, or a number of thousands of digits.
+        raise ConfigError(f"{path} is not a TOML file: {error}") from None
+
+
+def _changed(tree: dict[str, Any], changes: Mapping[str, Any], origin: str | None) -> Config:
+    for key, value in changes.items():
+        *tables, name = key.split(".")
+        table = tree
+        for part in tables:
+            table = table.setdefault(part, {})
+            if not isinstance(table, dict):
+                raise ConfigError(f"{key}: {part!r} is a value, not a table")
+        table[name] = value
+    return parse(tree, origin)
+
+
+def load_recorded(path: Path, changes: Mapping[str, Any] | None = None) -> Config:
+    """The experiment of a run folder. Earlier versions wrote the guard as an option of FedCE."""
+    tree = _tree_of(path)
+    algorithm = tree.get("algorithm")
+    if isinstance(algorithm, dict) and "guard" in algorithm and "guard" not in tree:
+        tree["guard"] = algorithm.pop("guard")
+    return _changed(tree, changes or {}, str(path))
+
+
+def parse(tree: Mapping[str, Any], origin: str | None = None) -> Config:
+    """Check a configuration; the first problem becomes one line."""
+    prefix = f"{origin}: " if origin else ""
+    try:
+        return Config.model_validate(tree)
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        if problem["type"] != "extra_forbidden":
+            raise ConfigError(f"{prefix}{first_problem(error)}") from None
+        *tables, key = (str(part) for part in problem["loc"])
+        known = _keys_of(tables)
+        raise ConfigError(
+            f"{prefix}unknown key {'.'.join([*tables, key])!r}{nearest(key, known)}; known here: {', '.join(known)}"
+        ) from None
+
+
+def _keys_of(tables: list[str]) -> list[str]:
+    model: type[BaseModel] = Config
+    for table in tables:
+        annotation = model.model_fields[table].annotation
+        assert isinstance(annotation, type)
+        model = annotation
+    return list(model.model_fields)
+
+
+def parse_assignment(text: str) -> tuple[str, Any]:
+    """ "train.lr=0.01" as ("train.lr", 0.01); what is no TOML value is a string."""
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise ConfigError(f"expected key=value, for example train.lr=0.01, got {text!r}")
+    try:
+        return key.strip(), tomllib.loads(f"value = {value}")["value"]
+    except (ValueError, RecursionError):  # Not TOML, or what Python refuses to read.
+        return key.strip(), value.strip()
+
+
+def dumps(config: Config) -> str:
+    """The resolved experiment as TOML; what is None is left out, because TOML has no word for it."""
+    return tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))
+
+
+def code_in(config: Config) -> dict[str, str]:
+    """Keys whose values name Python code, which is run by whoever uses them; safe networks and losses are left out."""
+    named = {"algorithm.name": config.algorithm.name, "model.name": config.model.name, "train.loss": config.train.loss}
+    safe = {*SAFE_LOSSES, *(() if _may_fetch(config.model.options) else SAFE_NETWORKS)}
+    return {key: path for key, path in named.items() if ":" in path and path not in safe}
+
+
+def _may_fetch(value: Any) -> bool:
+    """Whether a network's options name an address, a file or weights, at any depth."""
+    if isinstance(value, Mapping):
+        return any(FETCHING.search(str(key).lower()) or _may_fetch(inner) for key, inner in value.items())
+    if isinstance(value, list | tuple):
+        return any(_may_fetch(inner) for inner in value)
+    return isinstance(value, str) and ("/" in value or "\\" in value)

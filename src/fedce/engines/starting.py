@@ -1,0 +1,222 @@
+"""Every way to start a run, from Python, the command line or an engine's server."""
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from time import time
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from fedce import __version__, algorithms
+from fedce.base.config import Config, Guard, load_recorded, parse
+from fedce.base.errors import ConfigError, RunError
+from fedce.core.algorithm import Algorithm, State
+from fedce.core.messages import Member
+from fedce.data import Sites, load_sites
+from fedce.engines.local import LocalEngine
+from fedce.engines.remote import Courier, Event, Known, RemoteEngine, Rules
+from fedce.engines.shared import Shelf
+from fedce.federation.lines import about_run, write_splits
+from fedce.federation.plan import FirstRound, Participants, Plan, resolve
+from fedce.federation.session import Observer, Result, check_config, check_unchanged, finish, signing, where_it_was
+from fedce.record.folder import RunFolder
+
+MEMBER = TypeAdapter(Member)
+"""From what a ledger holds, where tuples have become lists."""
+
+
+def run(
+    sites: Sites | str = "fundus6",
+    algorithm: Algorithm | str = "fedce",
+    *,
+    out: str | Path,
+    rounds: int | None = None,
+    seed: int = 0,
+    guard: Guard = "standard",
+    workers: int = 0,
+    replace: bool = False,
+    settings: Mapping[str, Any] | None = None,
+    observer: Observer | None = None,
+) -> Result:
+    """Train one model across the sites; the record goes to the folder `out`.
+
+    `settings` are further tables of the experiment file, for example {"train": {"lr": 3e-4}}.
+    """
+    for table in ("data", "algorithm", "seed", "rounds", "guard"):
+        if table in (settings or {}):
+            raise ConfigError(f"settings: {table!r} is given by sites, algorithm, seed, rounds or guard, not here")
+    members = sites if isinstance(sites, Sites) else load_sites(sites)
+    if isinstance(algorithm, str):
+        name, options = algorithm, {}
+    else:
+        name, options = algorithms.name_of(algorithm), algorithms.settings_of(algorithm)
+    config = parse(
+        {
+            "seed": seed,
+            "rounds": rounds,
+            "guard": guard,
+            "data": members.config.model_dump(),
+            **(settings or {}),
+            "algorithm": {"name": name, **options},
+            "engine": {"workers": workers, **(settings or {}).get("engine", {})},
+        }
+    )
+    return execute(config, Path(out), sites=members, replace=replace, observer=observer, command="fedce.run(...)")
+
+
+def execute(
+    config: Config,
+    out: Path,
+    *,
+    sites: Sites | None = None,
+    first_round: FirstRound | None = None,
+    replace: bool = False,
+    report: bool = True,
+    observer: Observer | None = None,
+    command: str = "",
+) -> Result:
+    """Run an experiment from its beginning; the first round may have been played before, for several of them.
+
+    With `report`, the run records what only its report shows: the examples, and how the intervals narrowed. The page
+    itself is for whoever called this to write (`present.reported`).
+    """
+    observer = observer or Observer()
+    # Everything that can be refused is refused before the folder is made.
+    resolved = resolve(config)
+    participants = Participants(resolved, sites or load_sites(config.data, notify=observer.notice), first_round)
+    state = participants.initial_state()
+    run_folder = RunFolder.create(out, resolved, replace=replace)
+    with run_folder.lock():
+        about = {**about_run(participants, run_folder), **signing(run_folder, observer)}
+        splits = write_splits(run_folder, participants.sites)
+        run_folder.append({"kind": "start", "time": time(), "command": command, **about, **splits})
+        with LocalEngine(participants, run_folder.memory_folder, config.engine.workers) as engine:
+            return finish(run_folder, participants, state, engine, observer, report)
+
+
+def resume(
+    out: Path,
+    *,
+    workers: int | None = None,
+    sites: Sites | None = None,
+    report: bool = True,
+    observer: Observer | None = None,
+    command: str = "",
+) -> Result:
+    """Continue a run after a stop or a kill, to the same bits as if it had never stopped."""
+    observer = observer or Observer()
+    run_folder = RunFolder.open(out)
+    if run_folder.results_file.exists():
+        run_folder.check_chain()
+        observer.notice(f"{out} is finished; nothing to do")
+        return Result(out, run_folder.results)
+    with run_folder.lock():
+        return _resume(run_folder, workers, sites, report, observer, command)
+
+
+def _resume(
+    run_folder: RunFolder, workers: int | None, sites: Sites | None, report: bool, observer: Observer, command: str
+) -> Result:
+    run_folder.mend_ledger()
+    run_folder.check_chain()
+    config = run_folder.config
+    if workers is not None:
+        config = load_recorded(run_folder.config_file, {"engine.workers": workers})
+    participants = Participants(config, sites or load_sites(config.data, notify=observer.notice))
+    about = {**about_run(participants, run_folder), **signing(run_folder, observer)}
+    start = next((entry for entry in run_folder.ledger() if entry["kind"] == "start"), None)
+    if start is None:
+        about |= write_splits(run_folder, participants.sites)
+    else:
+        check_unchanged(run_folder, start, about)
+    state = where_it_was(run_folder, participants)
+    kind = "resume" if start else "start"
+    run_folder.append({"kind": kind, "time": time(), "command": command, "round": state.round_no, **about})
+    with LocalEngine(participants, run_folder.memory_folder, config.engine.workers) as engine:
+        return finish(run_folder, participants, state, engine, observer, report)
+
+
+def coordinate(
+    config: Config, out: Path, courier: Courier, *, observer: Observer | None = None, command: str = ""
+) -> Result:
+    """Run an experiment whose sites are elsewhere: from its beginning, or from where it was left."""
+    observer = observer or Observer()
+    run_folder = RunFolder(out)
+    if run_folder.results_file.exists():
+        return Result(out, run_folder.results)
+    resolved = resolve(config)
+    if not run_folder.config_file.exists():
+        run_folder = RunFolder.create(out, resolved)
+    with run_folder.lock(), Shelf(out) as shelf:
+        run_folder.mend_ledger()
+        if not run_folder.lines():  # Nothing has begun, so the experiment may still be another one.
+            run_folder.write_config(resolved)
+        run_folder.check_chain()
+        record = _RemoteRecord(run_folder, signing(run_folder, observer))
+        engine = RemoteEngine(courier, record.rules(resolved), record.note, record.known, observer.notice, shelf)
+        plan = record.plan = Plan(resolved, engine.gather())
+        engine.bind(plan.layout, plan.n_channels)
+        state = record.start(command)
+        return finish(run_folder, plan, state, engine, observer, report=True)
+
+
+class _RemoteRecord:
+    """The ledger of a run whose sites come and go."""
+
+    def __init__(self, run_folder: RunFolder, coordinator: Mapping[str, str]) -> None:
+        self.run_folder, self.coordinator = run_folder, coordinator
+        ledger = run_folder.ledger()
+        self.begun = next((entry for entry in ledger if entry["kind"] == "start"), None)
+        if self.begun is not None and "run" not in self.begun:
+            raise RunError(f"{run_folder.path} holds a run of the local engine; choose another folder")
+        self.run: str = self.begun["run"] if self.begun else secrets.token_hex(8)
+        self.known = {
+            entry["site"]: Known(entry["key"], MEMBER.validate_python(entry["member"]))
+            for entry in ledger
+            if entry["kind"] == "join"
+        }
+        self.plan: Plan | None = None
+        self._early: list[Event] = []
+
+    def rules(self, config: Config) -> Rules:
+        engine = config.engine
+        stated = config.data.classes
+        return Rules(
+            run=self.run,
+            members=engine.members,
+            min_sites=engine.min_sites,
+            join_seconds=engine.join_seconds,
+            deadline_seconds=engine.deadline_seconds,
+            version=__version__,
+            classes=None if stated is None else {name: tuple(values) for name, values in stated.items()},
+            size=config.data.size,
+        )
+
+    def start(self, command: str) -> State:
+        """Write down that the run begins, or goes on; returns the state that it begins with."""
+        assert self.plan is not None
+        about = {"run": self.run, **about_run(self.plan, self.run_folder), **self.coordinator}
+        if self.begun is not None:
+            check_config(self.run_folder, self.begun, about)
+        state = where_it_was(self.run_folder, self.plan)
+        kind = "resume" if self.begun else "start"
+        self.run_folder.append({"kind": kind, "time": time(), "command": command, "round": state.round_no, **about})
+        early, self._early = self._early, []
+        self.begun = self.begun or about
+        for event in early:
+            self.note(event)
+        return state
+
+    def note(self, event: Event) -> None:
+        if self.begun is None or self.plan is None:  # The ledger begins with the start.
+            self._early.append(event)
+            return
+        about = {"time": time(), "round": event.round_no, "site": event.site}
+        if event.joined is None:
+            self.run_folder.append({"kind": "event", **about, "what": event.what})
+            return
+        member = event.joined.member
+        self.plan.members.setdefault(member.name, member)
+        self.run_folder.append({"kind": "join", **about, "key": event.joined.key, "member": asdict(member)})

@@ -1,0 +1,1 @@
+"""The server: the round loop, an experiment's plan, a training session."""

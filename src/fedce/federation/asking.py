@@ -1,0 +1,143 @@
+"""One round's questions: passes on what can be used of the answers, and notes the rest."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from fedce.base.errors import ReplyError
+from fedce.core.messages import Reply, Task
+from fedce.core.params import Vector
+from fedce.guard.border import (
+    FAR_STATISTICS,
+    HARMFUL_STATISTICS,
+    Limits,
+    flags_of,
+    outliers_of,
+    problem_of,
+    trained_of,
+    weights_before,
+)
+from fedce.guard.statistics import Trial, is_harmful, trial_of, without_statistics
+
+
+class Engine(Protocol):
+    """Carries tasks to sites and replies back; no mathematics and no defaults."""
+
+    def sites(self, known: Sequence[str]) -> tuple[str, ...]:
+        """Who is to be asked in the next round: those known so far, and whoever has joined since."""
+
+    def here(self, sites: Sequence[str]) -> tuple[str, ...]:
+        """Who of these can be reached now; only they are drawn where not all take part."""
+
+    def ask(self, tasks: Sequence[Task]) -> list[Reply]:
+        """Replies in any order, perhaps fewer than tasks. A reply's model is valid until the next training is asked."""
+
+
+@dataclass
+class CheckedAsk:
+    """The algorithm's `ask` for one round: passes on what can be used, and notes the rest."""
+
+    engine: Engine
+    min_sites: int
+    needs_model: bool
+    persist: bool
+    detect: bool
+    shares: Mapping[str, float]
+    """Contributions so far."""
+    tell_all: bool
+    limits: Limits | None
+    replies: dict[str, Reply] = field(default_factory=dict)
+    rejected: dict[str, str] = field(default_factory=dict)
+    flags: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    updates: dict[str, Vector] = field(default_factory=dict)
+    harms: dict[str, float] = field(default_factory=dict)
+    far: Mapping[str, float] = field(default_factory=dict)
+    strangers: tuple[str, ...] = ()
+    """Sites whose running statistics are not used."""
+    n_models: int = 0
+
+    def ask(self, tasks: Sequence[Task]) -> list[Reply]:
+        by_site = {
+            task.site: replace(
+                task,
+                persist=self.persist,
+                score_local=task.score_local or self.detect,
+                shares=told(self.shares, task.site, self.tell_all),
+            )
+            for task in tasks
+        }
+        sound: list[Reply] = []
+        # Sorted, because floating-point sums depend on order and networks do not keep it.
+        for reply in sorted(self.engine.ask(list(by_site.values())), key=lambda reply: reply.site):
+            reason = problem_of(reply, by_site.get(reply.site), self.needs_model)
+            if reason is None and sound and reply.site == sound[-1].site:
+                reason = "replied twice"
+            if reason is None:
+                sound.append(reply)
+            else:
+                self.rejected[reply.site] = reason
+        outliers = outliers_of(sound, by_site, self.limits.max_length) if self.limits else {}
+        self.rejected |= outliers
+        usable = [reply for reply in sound if reply.site not in outliers]
+        if tasks[0].action == "train":
+            usable = self._with_useful_statistics(usable, by_site)
+            for reply in usable:
+                task = by_site[reply.site]
+                if flags := flags_of(reply, task) + self._about_statistics(reply.site):
+                    self.flags[reply.site] = flags
+                self.replies[reply.site] = replace(reply, params=None)
+                if self.detect and reply.params is not None:
+                    self.updates[reply.site] = reply.params.trainable - task.params.trainable
+        returned = sum(reply.params is not None for reply in usable)
+        # Where no model comes back, as in Standalone, none needs to go out either.
+        self.n_models += len(tasks) + returned if returned else len(tasks) * len(tasks[0].models)
+        if len(usable) < min(self.min_sites, len(tasks)):
+            silent = by_site.keys() - self.rejected.keys() - {reply.site for reply in usable}
+            reasons = "; ".join(
+                f"{site}: {reason}"
+                for site, reason in {**self.rejected, **dict.fromkeys(sorted(silent), "no reply")}.items()
+            )
+            raise ReplyError(
+                f"round {tasks[0].round_no + 1}: {len(usable)} usable replies, "
+                f"at least {self.min_sites} needed ({reasons})"
+            )
+        return usable
+
+    def _with_useful_statistics(self, usable: list[Reply], tasks: Mapping[str, Task]) -> list[Reply]:
+        """The replies, those whose running statistics harm the others with the round's median ones instead."""
+        trained = trained_of(usable, tasks)
+        if self.limits is None or not self.limits.statistics or not trained:
+            return usable
+        starts = {site: task.params for site, task in tasks.items()}
+        trial = trial_of(trained, starts, weights_before(trained, tasks))
+        if trial is None:
+            return usable
+        self.far = trial.far
+        self.harms = trial.harms(self._scores(trial, [tasks[reply.site] for reply in trained]))
+        harmful = [site for site, harm in self.harms.items() if is_harmful(harm, not tasks[site].has_its_statistics)]
+        self.strangers = (*trial.far, *harmful)
+        tamed = without_statistics(trained, self.strangers)
+        return [replace(reply, params=tamed.get(reply.site, reply.params)) for reply in usable]
+
+    def _scores(self, trial: Trial, tasks: Sequence[Task]) -> dict[str, tuple[float, ...]]:
+        """What the sites of the round score the models of a trial with; a site that does not answer has no vote."""
+        if not trial.models:
+            return {}
+        asked = [replace(task, action="score", models=trial.models, persist=False) for task in tasks]
+        self.n_models += len(asked) * len(trial.models)
+        answers = {reply.site: reply for reply in self.engine.ask(asked)}
+        return {
+            task.site: answers[task.site].scores
+            for task in asked
+            if task.site in answers and problem_of(answers[task.site], task) is None
+        }
+
+    def _about_statistics(self, site: str) -> tuple[str, ...]:
+        if site in self.far:
+            return (FAR_STATISTICS,)
+        return (HARMFUL_STATISTICS,) if site in self.strangers else ()
+
+
+def told(shares: Mapping[str, float], site: str, tell_all: bool) -> dict[str, float]:
+    """What a site learns of the contributions."""
+    return dict(shares) if tell_all else {site: shares[site]} if site in shares else {}

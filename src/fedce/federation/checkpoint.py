@@ -1,0 +1,60 @@
+"""The server between two rounds, on disk."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from fedce.base.errors import RunError
+from fedce.base.files import read_tensors, write_tensors
+from fedce.core.algorithm import State
+from fedce.core.codec import decode, encode
+
+
+def save_state(path: Path, state: State, entry: Mapping[str, Any] | None = None) -> None:
+    """The server between two rounds, and the line that the ledger gets for the round before."""
+    about, arrays = encode(state)
+    write_tensors(path, arrays, {"state": about, "entry": entry, "layout": state.params.layout.digest})
+
+
+def run_again(checkpoint: Path) -> str:
+    """What to do about a checkpoint that can't be read."""
+    return f"; delete {checkpoint} and resume: the rounds are run again, and checked against the ledger"
+
+
+def load_state(path: Path, like: State) -> State:
+    return load_saved(path, like)[0]
+
+
+def load_saved(path: Path, like: State) -> tuple[State, dict[str, Any] | None]:
+    """The state, of the same kind as the initial one, and the ledger's line of its last round."""
+    arrays, about = read_tensors(path, run_again(path.parent))
+    layout = like.params.layout
+    if about.get("layout") != layout.digest:
+        raise RunError(f"{path} holds another network than [model] in the run's config.toml describes; was it edited?")
+    try:
+        state = decode(like, about.get("state"), arrays, layout)
+    except ValueError as error:
+        raise RunError(f"{path} is no checkpoint that can be used ({error}){run_again(path.parent)}") from None
+    return state, about.get("entry")
+
+
+class Checkpoints:
+    """When to save: by the clock, so that quick rounds don't pay for it each time, and always at the end."""
+
+    def __init__(self, seconds: float, n_rounds: int) -> None:
+        self.seconds, self.n_rounds = seconds, n_rounds
+        self.last = self.round_began = monotonic()
+        self.due = False
+
+    def persist(self, round_no: int) -> bool:
+        now = monotonic()
+        duration, self.round_began = now - self.round_began, now
+        # Decided before the round, because the sites save during it: so by when it will have ended.
+        self.due = now - self.last + duration >= self.seconds or round_no == self.n_rounds - 1
+        return self.due
+
+    def save(self, path: Path, state: State, entry: Mapping[str, Any]) -> None:
+        if self.due:
+            save_state(path, state, entry)
+            self.last = monotonic()

@@ -1,0 +1,163 @@
+"""What a session writes to the ledger."""
+
+import platform
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from hashlib import sha256
+from importlib.metadata import version
+from time import time
+from typing import Any
+
+from fedce.algorithms.reconstruction import reconstructed_values
+from fedce.base.files import digest_of, write_json
+from fedce.core.algorithm import State
+from fedce.core.messages import Reply
+from fedce.data import Sites
+from fedce.data.splits import NAMES
+from fedce.federation.loop import Round, missing_of
+from fedce.federation.plan import Plan
+from fedce.guard.signs import Signs
+from fedce.record.attendance import NO_REPLY
+from fedce.record.folder import FORMAT, RunFolder
+
+
+def round_line(done: Round, members: Iterable[str], leave_out: Sequence[str]) -> dict[str, Any]:
+    state = done.state
+    sites = {
+        site: {
+            "n_train": reply.n_train,
+            "weight": state.rho.get(site, 0.0),
+            "share": state.shares.get(site, 0.0),
+            "score": reply.score,
+            "loss": reply.loss,
+            **_own_words(reply),
+            **_detector_facts(done, reply),
+            "cos": None,
+            "err": reply.error_without,
+            **state.measured.get(site, {}),
+            # Rounded, because an interval needs no more; the terms themselves are kept to the last bit.
+            "err_replicates": [round(error, 5) for error in reply.error_replicates],
+            "flags": _faults(done, site),
+            **({"statistics_harm": done.harms[site]} if site in done.harms else {}),
+            **({"statistics_distance": done.far[site]} if site in done.far else {}),
+            "seconds": round(reply.seconds, 3),
+            **({"signed": dict(reply.signed)} if reply.signed else {}),
+        }
+        for site, reply in done.replies.items()
+    }
+    return {
+        "kind": "round",
+        "round": done.round_no,
+        "time": time(),
+        "seconds": round(done.seconds, 3),
+        "mean_score": done.mean_score,
+        "n_models": done.n_models,
+        "asked": list(done.asked),
+        **({"absent": list(done.absent)} if done.state.draws else {}),
+        **({"sketch": done.sketches[""]} if done.sketches else {}),
+        "sites": sites,
+        "rejected": dict(done.rejected),
+        "missing": missing_of(done, members, leave_out),
+        "notes": list(state.notes),
+    }
+
+
+def digests_of(run_folder: RunFolder, replies: Mapping[str, Reply]) -> dict[str, str]:
+    """Of the files that belong to the end: models, and the examples."""
+    files = [run_folder.model_file, *map(run_folder.site_model_file, replies), run_folder.examples_file]
+    return {str(file.relative_to(run_folder.path)): digest_of(file) for file in files if file.exists()}
+
+
+def end_line(plan: Plan, state: State, replies: Mapping[str, Reply], rejected: Mapping[str, str]) -> dict[str, Any]:
+    """What the sites said of the final model, and what else the results follow from."""
+    return {
+        "kind": "end",
+        "time": time(),
+        "model": _model_digest(plan, state, replies),
+        "shares": dict(state.shares),
+        "evaluations": {
+            site: {**asdict(reply.evaluation), **({"signed": dict(reply.signed)} if reply.signed else {})}
+            for site, reply in replies.items()
+            if reply.evaluation
+        },
+        "rejected": dict(rejected),
+        "missing": dict.fromkeys(sorted(plan.members.keys() - replies.keys() - rejected.keys()), NO_REPLY),
+        "reconstruction": reconstructed_values(state),
+        "exchanges": plan.algorithm.traits.exchanges,
+        "n_parameters": plan.layout.n_trainable,
+        "n_values": plan.layout.size,
+        "device": str(plan.learner.device),
+    }
+
+
+def _faults(done: Round, site: str) -> list[str]:
+    """What a reader should look at: found at the border, or by the guard; each once."""
+    signs = done.state.measured.get(site, {}).get("signs")
+    by_guard = Signs(**signs).faults if signs else []
+    return list(dict.fromkeys([*done.flags.get(site, ()), *by_guard]))
+
+
+def _own_words(reply: Reply) -> dict[str, Any]:
+    """What only some methods ask of a site."""
+    told = {"score_local": reply.score_local, "loss_before": reply.loss_before}
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def _detector_facts(done: Round, reply: Reply) -> dict[str, Any]:
+    """What the free-rider detector needs of a site; nothing if it is off."""
+    if reply.site not in done.similarity:
+        return {}
+    return {
+        "score_local": reply.score_local,
+        "similarity": done.similarity[reply.site],
+        "sketch": done.sketches[reply.site],
+    }
+
+
+def write_splits(run_folder: RunFolder, sites: Sites) -> dict[str, str]:
+    """Write splits.json; its digest is for the start's line."""
+    write_json(run_folder.splits_file, _splits(sites))
+    return {"splits": digest_of(run_folder.splits_file)}
+
+
+def _splits(sites: Sites) -> dict[str, dict[str, list[str]]]:
+    return {data.name: {part: [data.files[i] for i in getattr(data.split, part)] for part in NAMES} for data in sites}
+
+
+def about_run(plan: Plan, run_folder: RunFolder) -> dict[str, Any]:
+    sites = {
+        name: {
+            "n_train": member.n_train,
+            "n_validation": member.n_validation,
+            "n_test": member.n_test,
+            "n_train_cases": member.n_train_cases,
+            "n_validation_cases": member.n_validation_cases,
+            "n_test_cases": member.n_test_cases,
+            "fingerprint": member.fingerprint,
+        }
+        for name, member in plan.members.items()
+    }
+    # The engine may change between a start and a resume; nothing else may.
+    decisive = plan.config.model_dump_json(exclude={"engine"})
+    return {
+        "format": FORMAT,
+        "versions": versions(),
+        "config": sha256(decisive.encode()).hexdigest(),
+        # Whoever checks the ledger later reads the experiment from there.
+        "config_file": digest_of(run_folder.config_file),
+        "sites": sites,
+    }
+
+
+def versions() -> dict[str, str]:
+    packages = {name: version(name) for name in ("fedce", "torch", "monai", "numpy")}
+    return {**packages, "python": platform.python_version(), "platform": f"{sys.platform} {platform.machine()}"}
+
+
+def _model_digest(plan: Plan, state: State, replies: Mapping[str, Reply]) -> str:
+    """Of the common model, or of all sites' own models together."""
+    if not plan.algorithm.traits.personal:
+        return state.params.digest
+    own = "".join(reply.params.digest for _, reply in sorted(replies.items()) if reply.params is not None)
+    return sha256(own.encode()).hexdigest()

@@ -1,0 +1,161 @@
+"""The round loop: ask the sites, check what they answer, let the algorithm aggregate. The only one there is."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from time import perf_counter
+
+import numpy as np
+
+from fedce.core.algorithm import Algorithm, State
+from fedce.core.draw import Draw, draws_of
+from fedce.core.messages import Reply
+from fedce.core.params import Vector, inner_products, sketch
+from fedce.federation.asking import CheckedAsk, Engine, told
+from fedce.guard.border import STANDARD, Limits, problem_of
+from fedce.record.attendance import ABSENT, EXPELLED, LEFT_OUT, NO_REPLY, NOT_DRAWN, NOT_THERE
+
+
+@dataclass(frozen=True)
+class Round:
+    """What happened in one round."""
+
+    round_no: int
+    state: State
+    """After the round."""
+    asked: tuple[str, ...]
+    """Who was to take part."""
+    absent: tuple[str, ...]
+    """Who could not be drawn."""
+    replies: Mapping[str, Reply]
+    """Without the models."""
+    rejected: Mapping[str, str]
+    """Site to reason."""
+    flags: Mapping[str, tuple[str, ...]]
+    harms: Mapping[str, float]
+    """By how much a site's running statistics lower the model's score at the other sites, where that was asked."""
+    far: Mapping[str, float]
+    """Sites whose running statistics come from no images, and how far they are from the others'."""
+    similarity: Mapping[str, float | None]
+    """Cosine of each site's update with the others' together, if the free-rider detector is on; None if undefined."""
+    sketches: Mapping[str, list[float]]
+    """Sketches of the sites' updates, and under "" of the model that they started from, if the detector is on."""
+    n_models: int
+    """Models that were carried to the sites and back."""
+    seconds: float
+
+    @property
+    def shares(self) -> Mapping[str, float]:
+        return self.state.shares
+
+    @property
+    def mean_score(self) -> float:
+        """Mean validation score of the model that this round started from."""
+        scores = [reply.score for reply in self.replies.values() if reply.score is not None]
+        return sum(scores) / len(scores)
+
+
+def rounds(
+    algorithm: Algorithm,
+    state: State,
+    engine: Engine,
+    n_rounds: int,
+    min_sites: int = 2,
+    persist: Callable[[int], bool] = lambda round_no: False,
+    detect: bool = False,
+    leave_out: Sequence[str] = (),
+    tell_all: bool = False,
+    limits: Limits | None = STANDARD,
+    draw: Draw | None = None,
+) -> Iterator[Round]:
+    """Run the rounds that are left; `persist` says before which rounds' end the sites save their memory."""
+    while state.round_no < n_rounds:
+        start = perf_counter()
+        everybody = tuple(site for site in engine.sites(state.sites) if site not in (*leave_out, *state.expelled))
+        draws = draws_of(everybody, state.draws)
+        # A round that is too small without those who are away waits for them, as it does where nobody is drawn.
+        here = engine.here(everybody) if draw else everybody
+        here = here if len(here) >= min_sites else everybody
+        asked = draw.sites({site: draws[site] for site in here}, state.round_no) if draw else everybody
+        checked = CheckedAsk(
+            engine,
+            min_sites,
+            algorithm.traits.exchanges,
+            persist(state.round_no),
+            detect,
+            state.shares,
+            tell_all,
+            limits,
+        )
+        before = {"": sketch(state.params.trainable)} if detect else {}
+        after = algorithm.round(replace(state, sites=asked), checked.ask)
+        expelled = (*state.expelled, *(site for site in asked if site not in after.sites))
+        sites = tuple(site for site in everybody if site not in expelled)
+        round_no, state = state.round_no, replace(after, sites=sites, expelled=expelled, strangers=checked.strangers)
+        if draw:
+            state = replace(state, draws={**draws, **{site: draws[site] + 1 for site in asked}})
+        similarity = similarity_to_others(checked.updates, state.rho)
+        yield Round(
+            round_no=round_no,
+            state=state,
+            asked=asked,
+            absent=tuple(site for site in everybody if site not in here),
+            replies=checked.replies,
+            rejected=checked.rejected,
+            flags=checked.flags,
+            harms=checked.harms,
+            far=checked.far,
+            similarity=similarity,
+            sketches={site: sketch(update) for site, update in checked.updates.items()} | before,
+            n_models=checked.n_models,
+            seconds=perf_counter() - start,
+        )
+
+
+def missing_of(done: Round, members: Iterable[str], leave_out: Sequence[str]) -> dict[str, str]:
+    """Members who have no part in a round, and the reason; those whose reply was rejected have theirs already."""
+    reasons = {
+        LEFT_OUT: leave_out,
+        NO_REPLY: done.asked,
+        EXPELLED: done.state.expelled,
+        ABSENT: done.absent,
+        NOT_DRAWN: done.state.draws,
+    }
+    return {
+        site: next((reason for reason, sites in reasons.items() if site in sites), NOT_THERE)
+        for site in members
+        if site not in (*done.replies, *done.rejected)
+    }
+
+
+def similarity_to_others(updates: Mapping[str, Vector], rho: Mapping[str, float]) -> dict[str, float | None]:
+    """cos(delta_i, sum of rho_j delta_j over the others); None where either has no direction."""
+    if not updates:
+        return {}
+    products = inner_products(list(updates.values()))
+    c = np.array([rho.get(site, 0.0) for site in updates])
+    result: dict[str, float | None] = {}
+    for i, site in enumerate(updates):
+        others = np.where(np.arange(len(c)) == i, 0.0, c)
+        norms = np.sqrt(products[i, i] * max(float(others @ products @ others), 0.0))
+        result[site] = float(products[i] @ others / norms) if norms > 0 else None
+    return result
+
+
+def evaluate(
+    algorithm: Algorithm, state: State, engine: Engine, sites: Iterable[str], tell_all: bool = False
+) -> tuple[dict[str, Reply], dict[str, str]]:
+    """These sites' validation and test Dice of the model that each would use; they also learn their final share.
+
+    What can't be used comes second, with the reason.
+    """
+    tasks = [
+        replace(algorithm.task(state, site), action="evaluate", shares=told(state.shares, site, tell_all))
+        for site in sites
+    ]
+    by_site, usable, rejected = {task.site: task for task in tasks}, {}, {}
+    for reply in sorted(engine.ask(tasks), key=lambda reply: reply.site):
+        if (reason := problem_of(reply, by_site.get(reply.site))) is None:
+            usable[reply.site] = reply
+        else:
+            rejected[reply.site] = reason
+    return usable, rejected

@@ -1,0 +1,174 @@
+"""What the server knows of an experiment, and all of its sites where they are on this machine."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedce import algorithms
+from fedce.base.config import BUILT_IN, Config
+from fedce.base.errors import ConfigError, nearest
+from fedce.core.algorithm import Algorithm, State
+from fedce.core.messages import Member, Reply, Task
+from fedce.core.params import Layout
+from fedce.core.site import Memory
+from fedce.core.site import Site as LocalSite
+from fedce.data import Sites
+from fedce.guard.border import Limits
+from fedce.learning import networks as models
+from fedce.learning.learner import Learner
+from fedce.site import attacks
+from fedce.site.hospital import member_of, perform
+
+
+class Plan:
+    """What the server knows: the experiment, and what the sites told of themselves."""
+
+    def __init__(self, config: Config, members: Mapping[str, Member]) -> None:
+        self.config = config
+        self.members = dict(members)
+        self.algorithm: Algorithm = algorithms.made_for(config)
+        if config.engine.min_sites > len(members):
+            raise ConfigError(f"engine.min_sites is {config.engine.min_sites}, but there are only {len(members)} sites")
+        if config.sites_per_round is not None:
+            _check_draw(config, self.algorithm)
+        for site in (*config.leave_out, *config.freerider.plant):
+            if site not in members:
+                known = f"{nearest(site, members)}; there are: {', '.join(members)}"
+                raise ConfigError(f"no site is called {site!r}{known}")
+
+    @property
+    def first(self) -> Member:
+        """All have the same size of images and the same classes."""
+        return next(iter(self.members.values()))
+
+    @cached_property
+    def n_channels(self) -> int:
+        """What the network takes; grey sites among colour ones repeat their channel."""
+        return max(member.shape[0] for member in self.members.values())
+
+    @cached_property
+    def learner(self) -> Learner:
+        """Built once in the parent; forked workers inherit it warm."""
+        n_classes, (height, width) = len(self.first.classes), self.first.shape[1:]
+        network = models.build(self.config.model, self.n_channels, n_classes, self.config.seed)
+        models.check_fits(network, self.n_channels, n_classes, height, width)
+        device = models.choose_device(self.config.engine.device)
+        return Learner(network, self.config.train, self.config.data.normalize, device)
+
+    @property
+    def layout(self) -> Layout:
+        return self.learner.layout
+
+    @property
+    def keeps(self) -> type | None:
+        return self.algorithm.keeps
+
+    @property
+    def detects(self) -> bool:
+        """Whether free riders are looked for; where nothing is exchanged there is nothing to ride on."""
+        return self.config.freerider.detect and self.algorithm.traits.exchanges
+
+    @property
+    def limits(self) -> Limits | None:
+        """What the guard asks of the models that come, if it is on."""
+        if self.config.guard == "off":
+            return None
+        # Where every site ends with a model of its own, nobody uses the common running statistics.
+        return Limits(self.config.max_length, statistics=not self.algorithm.traits.personal)
+
+    def initial_state(self) -> State:
+        members = sorted(self.members.keys() - set(self.config.leave_out))
+        return self.algorithm.begin(members, self.learner.params)
+
+
+def _check_draw(config: Config, algorithm: Algorithm) -> None:
+    assert config.sites_per_round is not None
+    if algorithm.traits.sites_claim_novelty:
+        raise ConfigError(
+            "sites_per_round: with estimate='site' a site measures its own novelty by the model of the next round, "
+            "which it does not get if it is not drawn; use estimate='server'"
+        )
+    if config.freerider.detect:
+        raise ConfigError(
+            "sites_per_round: freerider.detect compares what a site says in one round and in the next; use one of them"
+        )
+    if config.sites_per_round < config.engine.min_sites:
+        raise ConfigError(
+            f"sites_per_round is {config.sites_per_round}, and engine.min_sites {config.engine.min_sites}"
+        )
+
+
+@dataclass(frozen=True)
+class Played:
+    """What a site did with a task."""
+
+    task: Task
+    reply: Reply
+    memory: Memory | None
+
+    def is_of(self, task: Task) -> bool:
+        """Whether this is what the site would do with another task."""
+        same = replace(self.task, params=task.params, persist=task.persist, shares=task.shares)
+        return task == same and np.array_equal(task.params.vector, self.task.params.vector)
+
+
+FirstRound = dict[str, Played]
+
+
+class Participants(Plan):
+    """All sites of an experiment on this machine, ready to work in any process."""
+
+    def __init__(self, config: Config, sites: Sites, first_round: FirstRound | None = None) -> None:
+        super().__init__(config, {data.name: member_of(data, sites.classes) for data in sites})
+        self.sites = sites
+        self.first_round = first_round or {}
+        self.work_by_site = {data.name: len(data.images) for data in sites}
+        self._hospitals: dict[str, LocalSite] = {}
+
+    def hospital(self, site: str) -> LocalSite:
+        if site not in self._hospitals:
+            config, classes = self.config, tuple(self.sites.classes)
+            self._hospitals[site] = attacks.hospital(
+                self.sites, site, self.learner, classes, config.seed, config.freerider.plant
+            )
+        return self._hospitals[site]
+
+    def perform(self, task: Task, memory: Memory | None) -> tuple[Reply, Memory | None]:
+        """What the site that the task is for does with it."""
+        if known := self.first_round.get(task.site):
+            if known.is_of(task):
+                return known.reply, known.memory
+            del self.first_round[task.site]
+        reply, memory = perform(self.algorithm, self.hospital(task.site), task, memory)
+        return attacks.said(reply, self.config.freerider.plant.get(task.site)), memory
+
+    def play_first_round(self) -> FirstRound:
+        """What each site does in the first round: the same whoever else takes part."""
+        tasks = [replace(task, score_local=self.detects) for task in self._first_tasks()]
+        return {task.site: Played(task, *self.perform(task, None)) for task in tasks}
+
+    def _first_tasks(self) -> list[Task]:
+        state = self.initial_state()
+        return [self.algorithm.task(state, site) for site in state.sites]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For spawned workers, which build their own network."""
+        kept = {key: value for key, value in self.__dict__.items() if key != "learner"}
+        return {**kept, "_hospitals": {}}
+
+
+def resolve(config: Config) -> Config:
+    """The configuration with the algorithm's own defaults filled in; an unknown option is refused."""
+    algorithm = algorithms.make(config.algorithm.name, config.algorithm.options)
+    if isinstance(algorithm, algorithms.QFedAvg) and algorithm.local_lr is None:
+        algorithm = algorithms.make(config.algorithm.name, {**config.algorithm.options, "local_lr": config.train.lr})
+    table = config.algorithm.model_validate({"name": config.algorithm.name, **algorithms.settings_of(algorithm)})
+    data = config.data
+    if data.source not in BUILT_IN:  # So that the run can be resumed from any folder.
+        root = str(Path(data.root).resolve()) if data.root else None
+        data = data.model_copy(update={"source": str(Path(data.source).resolve()), "root": root})
+    return config.model_copy(update={"algorithm": table, "data": data})

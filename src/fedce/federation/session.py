@@ -1,0 +1,220 @@
+"""A training session: the rounds that are left, the evaluation, the results."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from fedce.base.config import Config
+from fedce.base.errors import ReplyError, RunError
+from fedce.base.files import write_tensors
+from fedce.base.identity import coordinator
+from fedce.core.algorithm import State
+from fedce.core.draw import Draw
+from fedce.core.messages import Member, Reply
+from fedce.core.params import Params, to_named
+from fedce.federation.asking import Engine
+from fedce.federation.checkpoint import Checkpoints, load_saved
+from fedce.federation.lines import digests_of, end_line, round_line
+from fedce.federation.loop import evaluate, rounds
+from fedce.federation.plan import Participants, Plan
+from fedce.guard import PROBATION
+from fedce.pictures.examples import Example, example, write_examples
+from fedce.record.folder import FORMAT, RunFolder, format_of
+from fedce.record.results import results_of
+
+
+class RoundSeen(Protocol):
+    """What an observer is told of a round."""
+
+    @property
+    def round_no(self) -> int: ...
+    @property
+    def mean_score(self) -> float: ...
+    @property
+    def shares(self) -> Mapping[str, float]: ...
+
+
+@dataclass(frozen=True)
+class Observer:
+    """Who wants to know how a run goes."""
+
+    notice: Callable[[str], None] = lambda message: None
+    start: Callable[[Config, Mapping[str, Member], int], None] = lambda config, members, first_round: None
+    round: Callable[[RoundSeen], None] = lambda done: None
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished run."""
+
+    folder: Path
+    values: Mapping[str, Any]
+    """Everything in results.json."""
+
+    @property
+    def contributions(self) -> dict[str, float]:
+        """Each site's share; they sum to 1."""
+        return dict(self.values["contributions"])
+
+    @property
+    def dice(self) -> dict[str, float]:
+        """Test Dice of the model at each site."""
+        return dict(self.values["dice"])
+
+    @property
+    def fairness(self) -> dict[str, float]:
+        return dict(self.values["fairness"])
+
+    def plot(self, path: str | Path) -> Path:
+        """Save a picture of the contributions over the rounds (PNG, SVG or PDF by the ending)."""
+        from fedce.pictures.plots import save_contributions
+
+        return save_contributions(RunFolder.open(self.folder).rounds(), Path(path))
+
+
+def signing(run_folder: RunFolder, observer: Observer) -> dict[str, str]:
+    """Have the ledger's lines signed, and tell by whom; where no key can be kept, nothing is signed."""
+    try:
+        identity = coordinator()
+    except RunError as error:
+        observer.notice(f"the ledger is not signed: {error}; set FEDCE_KEY to a file that can be written")
+        return {}
+    run_folder.sign = identity.sign
+    return {"coordinator": identity.public}
+
+
+def where_it_was(run_folder: RunFolder, plan: Plan) -> State:
+    """The state to go on from; what it knows of its last round and the ledger does not is added there."""
+    if not run_folder.state_file.exists():
+        return plan.initial_state()
+    state, entry = load_saved(run_folder.state_file, plan.initial_state())
+    if entry is not None and entry["round"] not in {done["round"] for done in run_folder.rounds()}:
+        run_folder.append(entry)
+    return state
+
+
+def check_unchanged(run_folder: RunFolder, start: Mapping[str, Any], about: Mapping[str, Any]) -> None:
+    """A run is continued with what it was started with, or not at all."""
+    for site in sorted(start["sites"].keys() | about["sites"].keys()):
+        before, now = (sites.get(site, {}).get("fingerprint") for sites in (start["sites"], about["sites"]))
+        if before != now:
+            what = "was added" if before is None else "is gone" if now is None else "has other data"
+            raise RunError(
+                f"site {site!r} {what} since {run_folder.path} was started; restore it as it was, or start a new run"
+            )
+    check_config(run_folder, start, about)
+
+
+def check_config(run_folder: RunFolder, start: Mapping[str, Any], about: Mapping[str, Any]) -> None:
+    if (begun := format_of([start])) != FORMAT:
+        raise RunError(
+            f"{run_folder.ledger_file} has format {begun}, and this version of fedce writes format {FORMAT}; "
+            "finish the run with the version that began it, or start a new run"
+        )
+    if start["config"] != about["config"]:
+        raise RunError(
+            f"{run_folder.config_file} was changed since the run was started; restore it, or start a new run"
+        )
+
+
+def finish(
+    run_folder: RunFolder,
+    plan: Plan,
+    state: State,
+    engine: Engine,
+    observer: Observer,
+    report: bool,
+) -> Result:
+    """Run the rounds that are left, evaluate, and write the results."""
+    config = plan.config
+    recorded = {entry["round"]: entry for entry in run_folder.rounds()}
+    remote, tell_all = config.engine.name != "local", config.engine.tell == "all"
+    # A site that is not drawn when the others save would lose what it learned since.
+    every_round = remote or config.sites_per_round is not None
+    checkpoints = Checkpoints(0.0 if every_round else config.engine.checkpoint_seconds, config.n_rounds)
+    min_sites = min(config.engine.min_sites, len(state.sites))
+    n_rounds = config.n_rounds if state.sites else 0
+    observer.start(config, plan.members, state.round_no)
+    if config.sites_per_round and n_rounds * config.sites_per_round < PROBATION * len(state.sites):
+        observer.notice(
+            f"{n_rounds} rounds with {config.sites_per_round} of {len(state.sites)} sites measure some of them in "
+            f"fewer than {PROBATION} rounds: their shares will say little; set rounds higher"
+        )
+    for done in rounds(
+        plan.algorithm,
+        state,
+        engine,
+        n_rounds,
+        min_sites,
+        checkpoints.persist,
+        plan.detects,
+        config.leave_out,
+        tell_all,
+        plan.limits,
+        Draw(config.sites_per_round, config.seed) if config.sites_per_round else None,
+    ):
+        entry = round_line(done, plan.members, config.leave_out)
+        run_folder.check_entry(entry)
+        # The state first: a round that was saved and not yet written down is written down on resume.
+        checkpoints.save(run_folder.state_file, done.state, entry)
+        if done.round_no in recorded:
+            _check_same(run_folder, recorded[done.round_no], entry)
+        else:
+            run_folder.append(entry)
+        state = done.state
+        observer.round(done)
+    replies, rejected = evaluate(plan.algorithm, state, engine, sorted(plan.members), tell_all)
+    if not replies:
+        raise ReplyError(f"no site could evaluate the model ({rejected or 'no replies'})")
+    _write_models(run_folder, plan, state, replies)
+    # What was written down before a kill counts, also where a site did not answer a second time.
+    if run_folder.end is None:
+        end = end_line(plan, state, replies, rejected)
+        if report and isinstance(plan, Participants):
+            examples = _examples(plan, state, replies)
+            write_examples(run_folder.examples_file, examples)
+            end["example_dice"] = {site: found.dice for site, found in examples.items()}
+        run_folder.append({**end, "files": digests_of(run_folder, replies)})
+    # A page that is there would be of earlier results, and whoever started this run would take it for its report.
+    run_folder.report_file.unlink(missing_ok=True)
+    run_folder.write_results(results_of(config, run_folder.ledger(), over_rounds=report))
+    return Result(run_folder.path, run_folder.results)
+
+
+def _check_same(run_folder: RunFolder, recorded: Mapping[str, Any], entry: Mapping[str, Any]) -> None:
+    """A round that is run again after a resume must give what the ledger says."""
+    for site, facts in entry["sites"].items():
+        before = recorded["sites"].get(site, {})
+        for key in ("weight", "score", "loss", "cos", "err"):
+            if before.get(key) != facts[key]:
+                raise RunError(
+                    f"{run_folder.path}: round {entry['round'] + 1}, run again, gives site {site!r} another {key} than "
+                    "the ledger; was it started on another machine, on another device or with other versions?"
+                )
+
+
+def _write_models(run_folder: RunFolder, plan: Plan, state: State, replies: Mapping[str, Reply]) -> None:
+    about = {
+        "classes": {name: list(values) for name, values in plan.first.classes.items()},
+        "shape": (plan.n_channels, *plan.first.shape[1:]),
+    }
+
+    def write(path: Path, params: Params) -> None:
+        write_tensors(path, to_named(params), about)
+
+    if not plan.algorithm.traits.personal:
+        write(run_folder.model_file, state.params)
+    for site, reply in replies.items():
+        if reply.params is not None and plan.algorithm.traits.personal:
+            write(run_folder.site_model_file(site), reply.params)
+
+
+def _examples(participants: Participants, state: State, replies: Mapping[str, Reply]) -> dict[str, Example]:
+    """What the model that each site would use finds in the site's first test case; only where all images are here."""
+    learner, found = participants.learner, {}
+    for data in participants.sites:
+        own = replies[data.name].params if data.name in replies else None
+        learner.load(own if own is not None else state.params)
+        found[data.name] = example(data, learner.predict)
+    return found

@@ -1,0 +1,171 @@
+"""What is asked of a reply before an algorithm sees it: its form, its ranges, its place among the round's others."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import isinf, sqrt
+from statistics import median
+
+import numpy as np
+
+from fedce.base.ranges import LOSS, MAX_REPLICATES, NOVELTY, SCORE, SECONDS, TRAIN_IMAGES
+from fedce.core.algorithm import models_of
+from fedce.core.messages import Reply, Task
+from fedce.core.params import MAX_EXACT_COUNT, Layout, Params
+from fedce.core.weights import normalise
+
+ZERO_UPDATE = "zero update"
+MAX_STEPS = 1000.0
+"""Times the round's median that a site's new batches may be."""
+FAR_STATISTICS = "its running statistics are beyond what images give: they were not used"
+HARMFUL_STATISTICS = "with its running statistics the model does worse at the other sites: they were not used"
+SEEN_AT_THE_BORDER = (
+    ZERO_UPDATE,
+    FAR_STATISTICS,
+    HARMFUL_STATISTICS,
+    "running statistics far from the others', not used",
+)
+"""Flags of a round; the last is what earlier versions wrote."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the guard asks of a model before the algorithm sees it: it is compared with the round's others."""
+
+    max_length: float = 8.0
+    """Reject an update longer than this multiple of the round's median length; inf: never reject."""
+    statistics: bool = True
+    """Whether running statistics are checked (guard/statistics.py); not where every site keeps its own."""
+
+
+STANDARD = Limits()
+
+
+def weights_before(replies: Sequence[Reply], tasks: Mapping[str, Task]) -> dict[str, float]:
+    """The sites' weights in the last round's model, to a sum of 1; a site without one counts as an average member."""
+    weights = {reply.site: tasks[reply.site].rho or 0.0 for reply in replies}
+    known = [weight for weight in weights.values() if weight > 0]
+    average = sum(known) / len(known) if known else 1.0
+    return normalise({site: weight or average for site, weight in weights.items()})
+
+
+def problem_of(reply: Reply, task: Task | None, needs_model: bool = True) -> str | None:
+    """Why a reply can't be used, or None (D11)."""
+    if task is None:
+        return "was not asked"
+    if reply.round_no != task.round_no:
+        return f"replied for round {reply.round_no} in round {task.round_no}"
+    if not isinstance(reply.n_train, int) or reply.n_train not in TRAIN_IMAGES:
+        return f"claims {reply.n_train} training images"
+    if task.action == "train" and needs_model and reply.params is None:
+        return "sent no model"
+    if task.action == "train" and reply.score is None:
+        return "sent no validation score"
+    for name, value, allowed in (
+        ("score", reply.score, SCORE),
+        ("error", reply.error_without, SCORE),
+        ("novelty", reply.novelty, NOVELTY),
+        ("loss", reply.loss, LOSS),
+        ("loss", reply.loss_before, LOSS),
+        ("score of its own model", reply.score_local, SCORE),
+        ("number of seconds", reply.seconds, SECONDS),
+        *(("score", score, SCORE) for score in reply.scores),
+        *(("error", error, SCORE) for error in reply.error_replicates),
+        *(("Dice", value, SCORE) for value in _dice_of(reply)),
+    ):
+        if value is not None and value not in allowed:
+            return f"{name} {value} is not in {allowed}"
+    if any(low > high for low, high in _intervals_of(reply)):
+        return "sent an interval whose low end is above its high end"
+    if len(reply.error_replicates) > MAX_REPLICATES:
+        return f"sent {len(reply.error_replicates)} replicates of its error, at most {MAX_REPLICATES} are taken"
+    if task.action == "evaluate" and (reply.evaluation is None or not reply.evaluation.test_dice_by_class):
+        return "sent no evaluation"
+    if len(reply.scores) != len(task.models):
+        return f"sent {len(reply.scores)} scores for {len(task.models)} models"
+    return _problem_of_model(reply.params, task.params.layout) if reply.params is not None else None
+
+
+def _problem_of_model(params: Params, layout: Layout) -> str | None:
+    if params.layout != layout:
+        return "its model has another layout; build it from the same [model] table as the server's"
+    if not np.isfinite(params.vector).all():
+        return "its model holds values that are not finite"
+    if any((params.vector[at_variance] < 0).any() for _, at_variance in layout.running_statistics):
+        return "its model holds a negative variance"
+    counts = params.vector[layout.n_averaged :]
+    if ((counts < 0) | (counts > MAX_EXACT_COUNT) | (counts != np.floor(counts))).any():
+        return f"its model counts batches in other than whole numbers up to {MAX_EXACT_COUNT}"
+    return None
+
+
+def outliers_of(replies: Sequence[Reply], tasks: Mapping[str, Task], most: float) -> dict[str, str]:
+    """Models that are too far from the round's median, which fewer than three have not."""
+    if len(trained := trained_of(replies, tasks)) < 3 or isinf(most):
+        return {}
+    return _odd_counts(trained, tasks) | _too_long(trained, tasks, most)
+
+
+def trained_of(replies: Sequence[Reply], tasks: Mapping[str, Task]) -> list[Reply]:
+    return [reply for reply in replies if reply.params is not None and tasks[reply.site].action == "train"]
+
+
+def _odd_counts(trained: Sequence[Reply], tasks: Mapping[str, Task]) -> dict[str, str]:
+    """Counters take their maximum, so that one site's would be everybody's."""
+    n_averaged = models_of(trained)[0].layout.n_averaged
+    steps = {
+        reply.site: float((model.vector[n_averaged:] - tasks[reply.site].params.vector[n_averaged:]).max(initial=0))
+        for reply, model in zip(trained, models_of(trained), strict=True)
+    }
+    allowed = MAX_STEPS * max(median(steps.values()), 1.0)
+    reason = f"its model counts more than {MAX_STEPS:g} times as many new batches as the median"
+    return {site: reason for site, count in steps.items() if count > allowed}
+
+
+def _too_long(trained: Sequence[Reply], tasks: Mapping[str, Task], most: float) -> dict[str, str]:
+    """More images are more steps: lengths grow about with the root of their number, which is allowed for within limits,
+    because the number is the site's own word.
+    """
+    layout = next(iter(tasks.values())).params.layout
+    images = median(reply.n_train for reply in trained)
+    rejected = {}
+    # Statistics of images differ more from site to site than what is trained.
+    for what, part, limit in (
+        ("update", slice(0, layout.n_trainable), most),
+        ("change of statistics", slice(layout.n_trainable, layout.n_averaged), 20 * most),
+    ):
+        lengths = {
+            reply.site: _length(reply, tasks[reply.site], part) / min(max(sqrt(reply.n_train / images), 0.5), 4.0)
+            for reply in trained
+        }
+        allowed = limit * median(lengths.values())
+        for site, length in lengths.items():
+            if length > allowed > 0:
+                rejected[site] = f"its {what} is more than {limit:g} times as long as the median"
+    return rejected
+
+
+def _length(reply: Reply, task: Task, part: slice) -> float:
+    assert reply.params is not None
+    with np.errstate(over="ignore"):  # Too long for a number is too long.
+        return float(np.linalg.norm(reply.params.vector[part] - task.params.vector[part]))
+
+
+def _dice_of(reply: Reply) -> Iterator[float | None]:
+    if reply.evaluation is not None:
+        yield reply.evaluation.validation_dice
+        yield reply.evaluation.test_dice_without
+        yield from reply.evaluation.test_dice_by_class.values()
+    for interval in _intervals_of(reply):
+        yield from interval
+
+
+def _intervals_of(reply: Reply) -> list[tuple[float, float]]:
+    told = reply.evaluation
+    return [interval for interval in (told.validation_interval, told.test_interval) if interval] if told else []
+
+
+def flags_of(reply: Reply, task: Task) -> tuple[str, ...]:
+    """What a reader of the ledger should look at."""
+    if reply.params is not None and np.array_equal(reply.params.trainable, task.params.trainable):
+        return (ZERO_UPDATE,)
+    return ()

@@ -1,0 +1,1 @@
+"""Networks, losses and training: torch and MONAI live here."""

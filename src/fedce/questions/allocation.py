@@ -1,0 +1,187 @@
+"""From shares to money: amounts that sum to the budget to the cent, with a floor and a cap, by several rules."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import ROUND_FLOOR, Decimal
+from itertools import combinations
+from typing import Any
+
+from fedce.base.errors import ConfigError, RunError, nearest
+
+CENT = Decimal("0.01")
+RULES = ("contribution", "samples", "equal", "mix")
+"""samples: by the training images that a site last took part with; mix: half by contribution, half the same for all."""
+BY_CONTRIBUTION = ("contribution", "mix")
+
+
+@dataclass(frozen=True)
+class Payout:
+    """What each site gets by one rule."""
+
+    rule: str
+    shares: Mapping[str, float]
+    """After floor and cap; they sum to 1."""
+    amounts: Mapping[str, Decimal]
+    """They sum to the budget exactly."""
+    low: Mapping[str, Decimal | None] | None
+    high: Mapping[str, Decimal | None] | None
+    """Amounts at the ends of the interval of the site's share; None for a site without an interval, and where the rule
+    has no uncertainty."""
+
+
+def allocate(results: Mapping[str, Any], budget: str, floor: str = "0%", cap: str = "100%") -> dict[str, Payout]:
+    """A run's results as payouts by every rule."""
+    total = money(budget)
+    least, most = fraction("--floor", floor), fraction("--cap", cap)
+    n = len(results["contributions"])
+    if least * n > 1:
+        raise ConfigError(f"--floor {floor}: {n} sites with at least {floor} each are more than everything")
+    if most * n < 1:
+        raise ConfigError(f"--cap {cap}: {n} sites with at most {cap} each are less than everything")
+    if least > most:
+        raise ConfigError(f"--floor {floor} is above --cap {cap}")
+    return {rule: _payout(rule, results, total, least, most) for rule in RULES}
+
+
+def check_rule(rule: str) -> None:
+    if rule not in RULES:
+        raise ConfigError(f"--rule: unknown rule {rule!r}{nearest(rule, RULES)}; known: {', '.join(RULES)}")
+
+
+def doubts_of(rule: str, results: Mapping[str, Any]) -> list[str]:
+    """Why nobody should be paid by this rule's amounts; rules that do not rest on contributions raise no doubt."""
+    if rule not in BY_CONTRIBUTION:
+        return []
+    doubts = []
+    if not (intervals := results.get("intervals")):
+        reason = results.get("no_intervals") or "too few rounds, or shares that are no mean over rounds"
+        doubts.append(f"the contributions have no intervals ({reason})")
+    elif not told_apart(intervals):
+        doubts.append("no two sites can be told apart by the intervals of their contributions")
+    if not better_than_at_first(results):
+        doubts.append(
+            "at no site is the final model's validation Dice above that of the initial model by more than its interval"
+        )
+    return doubts
+
+
+def told_apart(intervals: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Pairs of sites whose order is more than chance; a site without an interval is in no such pair."""
+    alike = {frozenset(pair) for pair in intervals["indistinguishable"]}
+    known = [site for site, low in intervals["low"].items() if low is not None]
+    return [pair for pair in combinations(known, 2) if frozenset(pair) not in alike]
+
+
+def better_than_at_first(results: Mapping[str, Any]) -> list[str]:
+    """Sites where the low end of the final model's validation Dice is above the initial model's validation Dice."""
+    initial: Mapping[str, float | None] = results["initial_dice"]
+    final: Mapping[str, Sequence[float] | None] = results.get("validation_interval", {})
+    return [
+        site
+        for site, interval in final.items()
+        if interval is not None and (before := initial.get(site)) is not None and interval[0] > before
+    ]
+
+
+def check_doubts(rule: str, doubts: Sequence[str], yes: bool) -> None:
+    if doubts and not yes:
+        raise RunError(
+            f"nobody should be paid by --rule {rule} here: {'; '.join(doubts)}; choose --rule equal or samples, or add "
+            "--yes to allocate by it all the same"
+        )
+
+
+def _payout(rule: str, results: Mapping[str, Any], total: Decimal, floor: float, cap: float) -> Payout:
+    shares = bounded(raw_shares(rule, results), floor, cap)
+    found = results["intervals"]
+    low = high = None
+    if found and rule in BY_CONTRIBUTION:
+        low, high = (
+            {site: _end(rule, found[side].get(site), len(shares), floor, cap, total) for site in shares}
+            for side in ("low", "high")
+        )
+    return Payout(rule, shares, in_cents(shares, total), low, high)
+
+
+def _end(rule: str, share: float | None, n: int, floor: float, cap: float, total: Decimal) -> Decimal | None:
+    """The amount at one end of a site's interval."""
+    if share is None:
+        return None
+    value = share if rule == "contribution" else (share + 1 / n) / 2
+    return _cents(total * Decimal(min(max(value, floor), cap)))
+
+
+def raw_shares(rule: str, results: Mapping[str, Any]) -> dict[str, float]:
+    """Shares by a rule, before floor and cap."""
+    contributions: Mapping[str, float] = results["contributions"]
+    n = len(contributions)
+    if rule == "equal":
+        return dict.fromkeys(contributions, 1 / n)
+    if rule == "samples":
+        images = results["train_images_used"]
+        total = sum(images.values())
+        return {site: images[site] / total if total else 1 / n for site in contributions}
+    if rule == "mix":
+        return {site: (share + 1 / n) / 2 for site, share in contributions.items()}
+    return dict(contributions)
+
+
+def bounded(shares: Mapping[str, float], floor: float, cap: float) -> dict[str, float]:
+    """The shares with none below the floor or above the cap; the others keep their proportions.
+
+    Each bound that is hit frees or takes something that the sites between the bounds share by their shares; that may
+    push another over a bound, so it is done again: at most once for each site.
+    """
+    fixed: dict[str, float] = {}
+    while True:
+        free = {site: share for site, share in shares.items() if site not in fixed}
+        rest = 1 - sum(fixed.values())
+        whole = sum(free.values())
+        scaled = {site: rest * (share / whole if whole > 0 else 1 / len(free)) for site, share in free.items()}
+        # Only one kind of bound at a time, the one that weighs more: fixing both at once may fix too many.
+        under = {site: floor for site, share in scaled.items() if share < floor}
+        over = {site: cap for site, share in scaled.items() if share > cap}
+        lacking = sum(floor - scaled[site] for site in under)
+        spare = sum(scaled[site] - cap for site in over)
+        hit = under if lacking >= spare else over
+        if not hit:
+            return {site: fixed.get(site, scaled.get(site, 0.0)) for site in shares}
+        fixed |= hit
+
+
+def in_cents(shares: Mapping[str, float], total: Decimal) -> dict[str, Decimal]:
+    """Whole cents that sum to the total: rounded down, then a cent more for the largest remainders (ties by name)."""
+    exact = {site: total * Decimal(share) for site, share in shares.items()}
+    amounts = {site: _cents(amount) for site, amount in exact.items()}
+    missing = int((total - sum(amounts.values(), Decimal(0))) / CENT)
+    # Shares carry the noise of floating point, which must not decide between equal remainders.
+    by_remainder = sorted(exact, key=lambda site: (round(amounts[site] - exact[site], 8), site))
+    for i in range(missing):
+        amounts[by_remainder[i % len(by_remainder)]] += CENT
+    return amounts
+
+
+def _cents(amount: Decimal) -> Decimal:
+    return amount.quantize(CENT, ROUND_FLOOR)
+
+
+def money(text: str) -> Decimal:
+    """An amount in whole cents, above 0."""
+    try:
+        amount = Decimal(text.replace("_", ""))
+        if amount.is_finite() and amount > 0 and amount == amount.quantize(CENT):
+            return amount.quantize(CENT)
+    except ArithmeticError:
+        pass
+    raise ConfigError(f"--budget: expected an amount above 0 in whole cents, such as 100000 or 2500.50, got {text!r}")
+
+
+def fraction(option: str, text: str) -> float:
+    """ "2%" or "0.02" as 0.02."""
+    try:
+        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+        if 0 <= value <= 1:
+            return value
+    except ValueError:
+        pass
+    raise ConfigError(f"{option}: expected a share such as 2% or 0.02, got {text!r}")

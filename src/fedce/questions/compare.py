@@ -1,0 +1,196 @@
+"""Several algorithms, several seeds, one table."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from fedce.base.config import AlgorithmConfig, Config
+from fedce.base.files import csv_text, write_bytes
+from fedce.federation.session import Result
+from fedce.questions.jobs import Progress, Store
+from fedce.valuation.agreement import agreement, rank_stability
+from fedce.valuation.fairness import against_standalone, fairness, sample_std
+
+
+@dataclass(frozen=True)
+class Row:
+    """One algorithm over all seeds. Dice as fractions; std over seeds is of the sample."""
+
+    algorithm: str
+    dice: Mapping[str, float]
+    """Site to mean over seeds."""
+    dice_std: Mapping[str, float]
+    """Site to standard deviation over seeds."""
+    dice_by_seed: Mapping[str, Sequence[float]]
+    """Site to each seed's, in the order of the seeds."""
+    dice_by_class: Mapping[str, float]
+    """Class to mean over sites and seeds."""
+    mean: float
+    std_over_sites: float
+    """Of the sites' means, as in the paper's Table 1."""
+    worst: float
+    jain: float
+    gini: float
+    contributions: Mapping[str, float]
+    """Mean over seeds."""
+    standalone_pearson: float | None
+    standalone_euclid: float | None
+    """Of the sites' means against Standalone's (Table 2)."""
+    gain: Mapping[str, float]
+    """Site to Dice above Standalone's; empty without it."""
+    truth_pearson: float | None
+    truth_pearson_p: float | None
+    truth_spearman: float | None
+    truth_euclid: float | None
+    truth_cosine: float | None
+    """Contributions against the truth (Table 3)."""
+    rank_tau: float | None
+    """Kendall's tau between two seeds' orders of the contributions, averaged over all pairs; None for one seed."""
+    seconds: float
+    megabytes: float
+    """Models carried over the network in a whole run."""
+
+    def over_sites(self, measure: Callable[[Sequence[float]], float]) -> list[float]:
+        """A measure of all sites' Dice, of each seed."""
+        return [measure(dice) for dice in zip(*self.dice_by_seed.values(), strict=True)]
+
+
+def plan(config: Config, algorithms: Sequence[str], seeds: Sequence[int]) -> list[Config]:
+    """Every algorithm with every seed. Options of [algorithm] go to the algorithm that the file names."""
+    tables = {name: table_for(config.algorithm, name) for name in algorithms}
+    return [
+        config.model_copy(update={"algorithm": tables[name], "seed": seed}) for name in algorithms for seed in seeds
+    ]
+
+
+def table_for(named: AlgorithmConfig, name: str) -> AlgorithmConfig:
+    """The [algorithm] table of one of several algorithms: with the file's options, if the file names it."""
+    return named if named.name == name else AlgorithmConfig(name=name)
+
+
+def compare(
+    config: Config,
+    algorithms: Sequence[str],
+    seeds: Sequence[int],
+    store: Store,
+    *,
+    truth: Mapping[str, float] | None = None,
+    workers: int = 0,
+    progress: Callable[[Progress], None] = lambda now: None,
+) -> list[Row]:
+    """Train what is missing and put it side by side; `truth` are shares to compare the contributions with."""
+    results = store.run(plan(config, algorithms, seeds), workers, progress)
+    by_algorithm = {name: results[i * len(seeds) : (i + 1) * len(seeds)] for i, name in enumerate(algorithms)}
+    alone = _mean_by_site([result.dice for result in by_algorithm.get("standalone", [])])
+    return [_row(name, runs, alone, truth) for name, runs in by_algorithm.items()]
+
+
+def _row(name: str, runs: Sequence[Result], alone: Mapping[str, float], truth: Mapping[str, float] | None) -> Row:
+    dice = _mean_by_site([run.dice for run in runs])
+    served = fairness(list(dice.values()))
+    contributions = _mean_by_site([run.contributions for run in runs])
+    classes = [_mean_by_site(list(run.values["dice_by_class"].values())) for run in runs]
+    versus = against_standalone(dice, alone) if alone and name != "standalone" else None
+    agrees = (
+        agreement([contributions[site] for site in truth], list(truth.values()))
+        if truth and name != "standalone"
+        else None
+    )
+    return Row(
+        algorithm=name,
+        dice=dice,
+        dice_std={site: sample_std([run.dice[site] for run in runs]) for site in dice},
+        dice_by_seed={site: [run.dice[site] for run in runs] for site in dice},
+        dice_by_class=_mean_by_site(classes),
+        mean=served.mean,
+        std_over_sites=served.std,
+        worst=served.worst,
+        jain=served.jain,
+        gini=served.gini,
+        contributions=contributions,
+        standalone_pearson=versus.pearson if versus else None,
+        standalone_euclid=versus.euclid if versus else None,
+        gain=versus.gain_by_site if versus else {},
+        truth_pearson=agrees.pearson if agrees else None,
+        truth_pearson_p=agrees.pearson_p if agrees else None,
+        truth_spearman=agrees.spearman if agrees else None,
+        truth_euclid=agrees.euclid if agrees else None,
+        truth_cosine=agrees.cosine if agrees else None,
+        rank_tau=_rank_tau(runs) if name != "standalone" else None,
+        seconds=fmean(run.values["seconds"] for run in runs),
+        megabytes=fmean(run.values["megabytes"] for run in runs),
+    )
+
+
+def _rank_tau(runs: Sequence[Result]) -> float | None:
+    orders = [[run.contributions[site] for site in runs[0].contributions] for run in runs]
+    return rank_stability(orders).mean_tau if len(runs) > 1 else None
+
+
+def _mean_by_site(values: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    return {key: fmean(one[key] for one in values) for key in values[0]} if values else {}
+
+
+def table(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+    """Header and cells; Dice in per cent, as in the paper."""
+    sites = list(rows[0].dice)
+    header = ["algorithm", *sites, "Avg.", "Std.", "worst", "r Standalone", "d Standalone"]
+    header += ["r truth", "Spearman", "d truth", "cos truth", "tau seeds", "seconds", "MB"]
+    return header, [
+        [
+            row.algorithm,
+            *(f"{100 * row.dice[site]:.2f} ± {100 * row.dice_std[site]:.2f}" for site in sites),
+            f"{100 * row.mean:.2f}",
+            f"{100 * row.std_over_sites:.2f}",
+            f"{100 * row.worst:.2f}",
+            _cell(row.standalone_pearson, 100),
+            _cell(row.standalone_euclid, 100),
+            _cell(row.truth_pearson, 100),
+            _cell(row.truth_spearman, 100),
+            _cell(row.truth_euclid, 1, 3),
+            _cell(row.truth_cosine, 1, 3),
+            _cell(row.rank_tau, 1, 2),
+            f"{row.seconds:.0f}",
+            f"{row.megabytes:.0f}",
+        ]
+        for row in rows
+    ]
+
+
+def _cell(value: float | None, factor: float = 1.0, digits: int = 2) -> str:
+    return "-" if value is None else f"{factor * value:.{digits}f}"
+
+
+def to_markdown(rows: Sequence[Row]) -> str:
+    header, cells = table(rows)
+    lines = [header, ["---"] * len(header), *cells]
+    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+
+
+def to_csv(rows: Sequence[Row]) -> str:
+    header, cells = table(rows)
+    return csv_text([header, *cells])
+
+
+def to_latex(rows: Sequence[Row]) -> str:
+    header, cells = table(rows)
+    body = "".join(" & ".join(_tex(cell) for cell in line) + r" \\" + "\n" for line in cells)
+    columns = "l" + "c" * (len(header) - 1)
+    head = " & ".join(_tex(cell) for cell in header)
+    return f"\\begin{{tabular}}{{{columns}}}\n\\toprule\n{head} \\\\\n\\midrule\n{body}\\bottomrule\n\\end{{tabular}}\n"
+
+
+def _tex(text: str) -> str:
+    return text.replace("_", r"\_").replace("%", r"\%").replace(" ± ", r" $\pm$ ")
+
+
+def write(folder: Path, rows: Sequence[Row], about: Mapping[str, Any]) -> None:
+    """compare.md, .csv, .tex and .json."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for ending, text in (("md", to_markdown(rows)), ("csv", to_csv(rows)), ("tex", to_latex(rows))):
+        write_bytes(folder / f"compare.{ending}", text.encode())
+    content = {**about, "rows": [vars(row) for row in rows]}
+    write_bytes(folder / "compare.json", (json.dumps(content, indent=2) + "\n").encode())

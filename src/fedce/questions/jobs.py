@@ -1,0 +1,254 @@
+"""Many trainings: each done once, kept by content, several at a time, resumable.
+
+A training's folder in the store is named by what decides its results: the resolved configuration, the fingerprints of
+the data, and the code that computes. Whoever asks for the same thing again gets it from there.
+"""
+
+import json
+import multiprocessing
+import multiprocessing.connection
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedce import __version__
+from fedce.base.config import Config, DataConfig
+from fedce.base.errors import EngineError, FedceError, RunError
+from fedce.base.files import write_bytes
+from fedce.data import Sites, load_sites
+from fedce.engines.local import can_fork, default_workers
+from fedce.engines.shared import serve_parent
+from fedce.engines.starting import execute, resume
+from fedce.federation.lines import versions
+from fedce.federation.plan import FirstRound, Participants, resolve
+from fedce.federation.session import Observer, Result
+from fedce.learning.networks import choose_device
+from fedce.record.folder import RunFolder
+
+Notify = Callable[[str], None]
+# Files whose change may change a result; a study must not mix results of two versions of them.
+DECISIVE = ("core", "algorithms", "guard", "valuation", "data", "learning", "site", "federation", "record")
+"""Folders of code that decides numbers."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a set of trainings is."""
+
+    n_done: int
+    n_jobs: int
+    rounds_done: int
+    n_rounds: int
+
+
+class Store:
+    """Finished and half-finished trainings by content."""
+
+    def __init__(self, folder: Path, notify: Notify = lambda message: None) -> None:
+        self.folder = folder
+        self.notify = notify
+        self._loaded: dict[str, Sites] = {}
+
+    def sites(self, config: DataConfig) -> Sites:
+        key = config.model_dump_json()
+        if key not in self._loaded:
+            self._loaded[key] = load_sites(config, notify=self.notify)
+        return self._loaded[key]
+
+    def path(self, config: Config) -> Path:
+        """Where this training's folder is, or will be."""
+        resolved = resolve(config)
+        # Not by the data's path: the fingerprints say what the data is.
+        what = resolved.model_dump(mode="json", exclude={"engine": True, "data": {"source"}})
+        fingerprints = [site.fingerprint for site in self.sites(config.data)]
+        device = str(choose_device(config.engine.device))
+        text = json.dumps([_code_version(), versions(), device, what, fingerprints], sort_keys=True)
+        source = Path(config.data.source).name
+        name = f"{source}-{config.algorithm.name.replace(':', '.')}-{config.seed}"
+        return self.folder / f"{name}-{sha256(text.encode()).hexdigest()[:16]}"
+
+    def finished(self, config: Config) -> Result | None:
+        path = self.path(config)
+        return _result(path) if _is_finished(path) else None
+
+    def rounds(self, config: Config) -> list[dict[str, Any]]:
+        """The ledger's rounds of a training that is done."""
+        path = self.path(config)
+        with _naming(path):
+            RunFolder(path).check_chain()
+            return RunFolder(path).rounds()
+
+    def missing(self, configs: Sequence[Config]) -> list[Config]:
+        """What is not yet in the store, each thing once."""
+        by_path = {self.path(config): config for config in configs}
+        return [config for config in by_path.values() if self.finished(config) is None]
+
+    def seconds_a_round(self, configs: Sequence[Config]) -> float | None:
+        """Seconds a round takes, by the trainings that are already kept; None if there are none."""
+        known = [result.values for config in configs if (result := self.finished(config)) is not None]
+        n_rounds = sum(values["rounds"] for values in known)
+        return sum(values["seconds"] for values in known) / n_rounds if n_rounds else None
+
+    def run(
+        self, configs: Sequence[Config], workers: int = 0, progress: Callable[[Progress], None] = lambda now: None
+    ) -> list[Result]:
+        """The results of all these trainings; what is missing is trained, one process each."""
+        # Asked for once: a study has hundreds of trainings, and where each lies takes a millisecond to say.
+        paths = [self.path(config) for config in configs]
+        n_rounds = {path: config.n_rounds for path, config in zip(paths, configs, strict=True)}
+        missing = {path: config for path, config in zip(paths, configs, strict=True) if not _is_finished(path)}
+        wanted = list(missing.values())
+        # A training that takes longest to come should not come last.
+        wanted.sort(key=lambda config: -config.n_rounds * (10 if config.reconstruction else 1))
+        done = {path: n for path, n in n_rounds.items() if path not in missing}
+
+        def tell() -> None:
+            finished = sum(done[path] >= n_rounds[path] for path in done)
+            progress(Progress(finished, len(n_rounds), sum(done.values()), sum(n_rounds.values())))
+
+        tell()
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for path, round_no in _train_all(self, wanted, workers or default_workers(len(wanted) or 1)):
+            done[path] = round_no
+            tell()
+        return [_result(path) for path in paths]
+
+
+def _result(path: Path) -> Result:
+    with _naming(path):
+        return Result(path, RunFolder(path).results)
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """What to do about a training of the store that is not as it was written."""
+    try:
+        yield
+    except RunError as error:
+        raise RunError(f"{error}; delete {path} and call the same command again: it trains that again") from None
+
+
+def _is_finished(path: Path) -> bool:
+    return RunFolder(path).results_file.exists()
+
+
+def _train_all(store: Store, wanted: Sequence[Config], n_workers: int) -> Iterator[tuple[Path, int]]:
+    """Train in processes, so many at a time; yields how many rounds of which folder are done."""
+    if not wanted:
+        return
+    fork = can_fork()
+    context: Any = multiprocessing.get_context("fork" if fork else "spawn")
+    _warm_up(wanted[0], store)
+    waiting = list(wanted)
+    shared = _SharedRounds(store, wanted)
+    running: dict[Connection, tuple[Any, Path]] = {}
+    try:
+        while waiting or running:
+            while waiting and len(running) < n_workers:
+                config = waiting.pop(0)
+                ours, theirs = context.Pipe(duplex=False)
+                path = store.path(config)
+                sites = store.sites(config.data) if fork else None
+                first_round = shared.first(config) if fork else None
+                process = context.Process(target=_train, args=(theirs, config, path, sites, first_round), daemon=True)
+                process.start()
+                theirs.close()
+                running[ours] = (process, path)
+            for ready in multiprocessing.connection.wait(list(running)):
+                assert isinstance(ready, Connection)
+                process, path = running[ready]
+                try:
+                    message = ready.recv()
+                except EOFError:
+                    process.join()
+                    if process.exitcode != 0:
+                        raise EngineError(
+                            f"the training in {path} ended with code {process.exitcode}; start again"
+                        ) from None
+                    ready.close()
+                    del running[ready]
+                    continue
+                if isinstance(message, Exception):
+                    raise message
+                yield path, message
+    finally:
+        for pipe, (process, _) in running.items():
+            process.terminate()
+            process.join()
+            pipe.close()
+
+
+def _warm_up(config: Config, store: Store) -> None:
+    """Import and build what every training needs, once, before processes are forked."""
+    _ = Participants(resolve(config), store.sites(config.data)).learner
+
+
+class _SharedRounds:
+    """First rounds of trainings that differ in who takes part alone, as leave-one-out's and Shapley's do.
+
+    A site starts from the same model in all of them, so its first round is the same, and forked processes inherit it.
+    """
+
+    def __init__(self, store: Store, wanted: Sequence[Config]) -> None:
+        self.store = store
+        self.n_left = Counter(_kin(config) for config in wanted if not RunFolder(store.path(config)).path.exists())
+        self.played: dict[str, FirstRound] = {}
+
+    def first(self, config: Config) -> FirstRound | None:
+        kin = _kin(config)
+        if self.n_left[kin] > 1 and kin not in self.played:
+            self.played[kin] = self._play(config)
+        self.n_left[kin] -= 1
+        return self.played.get(kin) if self.n_left[kin] > 0 else self.played.pop(kin, None)
+
+    def _play(self, config: Config) -> FirstRound:
+        everybody = resolve(config.model_copy(update={"leave_out": ()}))
+        n_threads = torch.get_num_threads()
+        torch.set_num_threads(1)  # As in the trainings, or bits might differ.
+        try:
+            return Participants(everybody, self.store.sites(config.data)).play_first_round()
+        finally:
+            torch.set_num_threads(n_threads)
+
+
+def _kin(config: Config) -> str:
+    return config.model_dump_json(exclude={"leave_out", "engine"})
+
+
+def _train(pipe: Connection, config: Config, path: Path, sites: Sites | None, first_round: FirstRound | None) -> None:
+    """One training in a process of its own, from its beginning or from where it was left."""
+    serve_parent()
+    # Before anything else of torch: a forked process must not enter the thread pool that it believes to have inherited.
+    torch.set_num_threads(1)
+    single = config.model_copy(update={"engine": config.engine.model_copy(update={"workers": 1})})
+    observer = Observer(round=lambda done: pipe.send(done.round_no + 1))
+    try:
+        if RunFolder(path).lines():
+            with _naming(path):
+                resume(path, workers=1, sites=sites, observer=observer, report=False)
+        else:  # What was killed before its first line is begun again.
+            execute(single, path, sites=sites, first_round=first_round, replace=True, observer=observer, report=False)
+        pipe.send(config.n_rounds)
+    except FedceError as error:
+        pipe.send(error)
+    except Exception as error:  # noqa: BLE001 (whatever it was, the parent must learn of it)
+        write_bytes(RunFolder(path).log_file, traceback.format_exc().encode())
+        details = f"details in {RunFolder(path).log_file}"
+        pipe.send(EngineError(f"the training in {path} failed: {type(error).__name__}: {error} ({details})"))
+
+
+@cache
+def _code_version() -> str:
+    """Changes with any file that may change a result."""
+    root = Path(__file__).parents[1]
+    files = sorted(file for folder in DECISIVE for file in root.glob(f"{folder}/**/*.py"))
+    return f"{__version__} {sha256(b''.join(file.read_bytes() for file in files)).hexdigest()}"

@@ -1,0 +1,139 @@
+"""Segment new images with a run's model."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+
+from fedce.base.config import DataConfig, code_in
+from fedce.base.errors import ConfigError, DataError, Problems, RunError
+from fedce.base.files import read_tensors, write_bytes, writing
+from fedce.core.params import from_named
+from fedce.data.items import is_volume, stem
+from fedce.data.overlays import overlay
+from fedce.data.pixels import Classes, image_bytes, to_bytes, wide, with_channels
+from fedce.data.resizing import from_size, to_size
+from fedce.data.volumes import nifti_bytes, read_itk, sliced, unsliced
+from fedce.learning import networks as models
+from fedce.learning.learner import Learner
+from fedce.record.folder import RunFolder
+from fedce.record.forms import ModelAbout, check
+
+
+def predict_files(
+    run_path: Path, images: Sequence[Path], out: Path, site: str | None = None, *, trust_code: bool = False
+) -> Iterator[Path]:
+    """Segment images and volumes. With `trust_code`, Python code that the run's network or loss is named by is run.
+
+    An image gives NAME.png (the mask, with the values of data.classes) and NAME-overlay.png; a volume NAME.nii.gz, in
+    the place and orientation of the volume, and an overlay of the slice where most was found.
+    """
+    run = RunFolder.open(run_path)
+    learner, classes, shape = load_learner(run, site, trust_code=trust_code)
+    _check_targets(images, out)
+    # All are looked at before anything is written, so that a bad one leaves nothing half-done.
+    problems = Problems()
+    for path in images:
+        with problems.collected():
+            read_itk(path) if is_volume(path) else image_bytes(path)
+    problems.raise_any(f"{len(images)} images")
+    for path in images:
+        predict = _predict_volume if is_volume(path) else _predict_image
+        yield predict(path, out, run.config.data, learner, classes, shape)
+
+
+Shape = tuple[int, int, int]
+"""Channels, height and width of the images that the network was trained on."""
+Masks = NDArray[np.uint8]
+
+
+def _predict_image(path: Path, out: Path, data: DataConfig, learner: Learner, classes: Classes, shape: Shape) -> Path:
+    pixels = image_bytes(path, data.intensity)
+    masks = _segment(pixels[None], data, learner, shape)[0]
+    target = out / f"{stem(path)}.png"
+    _save(target, Image.fromarray(mask_values(masks, classes)))
+    _save(out / f"{stem(path)}-overlay.png", overlay(pixels, masks))
+    return target
+
+
+def _predict_volume(path: Path, out: Path, data: DataConfig, learner: Learner, classes: Classes, shape: Shape) -> Path:
+    volume = read_itk(path)
+    values = to_bytes(sliced(volume, data.plane).values, wide(data.intensity), path)[:, None]
+    masks = np.stack([_segment(values[z : z + 1], data, learner, shape)[0] for z in range(len(values))])
+    labels = np.stack([mask_values(mask, classes) for mask in masks])
+    target = out / f"{stem(path)}.nii.gz"
+    write_bytes(target, nifti_bytes(unsliced(labels, volume, data.plane)))
+    most = int(masks.any(axis=1).sum(axis=(1, 2)).argmax())
+    _save(out / f"{stem(path)}-overlay.png", overlay(values[most], masks[most]))
+    return target
+
+
+def _segment(images: Masks, data: DataConfig, learner: Learner, shape: Shape) -> Masks:
+    """Masks (n, classes, height, width) of images (n, channels, height, width), 0 or 1."""
+    n_channels, height, width = shape
+    squared = np.stack([to_size(with_channels(image, n_channels), (height, width), data.resize) for image in images])
+    found = learner.predict(squared).astype(np.uint8)
+    return np.stack([from_size(mask, (images.shape[2], images.shape[3]), data.resize) for mask in found])
+
+
+def _save(path: Path, picture: Image.Image) -> None:
+    with writing(path) as aside:
+        picture.save(aside, format="PNG")
+
+
+def load_learner(run: RunFolder, site: str | None, *, trust_code: bool) -> tuple[Learner, Classes, Shape]:
+    """The run's network with its weights, its classes, and the shape of the images that it was trained on."""
+    config = run.config
+    code = {key: path for key, path in code_in(config).items() if key != "algorithm.name"}  # That is not needed here.
+    if code and not trust_code:
+        named = ", ".join(f"{key} = {path}" for key, path in code.items())
+        raise ConfigError(f"{run.config_file} names code that would be run ({named}); add --trust-code if you trust it")
+    path = run.site_model_file(site) if site else run.model_file
+    if not path.exists():
+        own = sorted(file.stem for file in run.site_model_file("").parent.glob("*.safetensors"))
+        if own:
+            raise RunError(f"each site of {run.path} has its own model: add --site, one of {', '.join(own)}")
+        if run.model_file.exists():
+            raise RunError(f"{run.path} has one model for all sites; leave out --site")
+        raise RunError(f"{run.path} has no {path.name}; finish it with 'fedce run --resume {run.path}'")
+    tensors, about = read_tensors(path)
+    check(ModelAbout, about, str(path))
+    classes: Classes = about["classes"]
+    network = models.build(config.model, about["shape"][0], len(classes), config.seed)
+    learner = Learner(network, config.train, config.data.normalize, torch.device("cpu"))
+    try:
+        learner.load(from_named(learner.layout, tensors))
+    except ValueError as error:
+        raise RunError(f"{path} does not fit [model] in {run.config_file}: {error}") from None
+    n_channels, height, width = about["shape"]
+    return learner, classes, (n_channels, height, width)
+
+
+def mask_values(masks: Masks, classes: Classes) -> NDArray[np.uint8]:
+    """One value a pixel: the one that belongs to just the classes found there, else to the last class found."""
+    members = [set(values) for values in classes.values()]
+    result = np.zeros(masks.shape[1:], np.uint8)
+    for i, mask in enumerate(masks):
+        result[mask > 0] = max(members[i])
+    # Values that stand for the same classes look alike; the largest of them is written.
+    by_classes = {tuple(value in own for own in members): value for value in sorted(set.union(*members))}
+    for found, value in by_classes.items():
+        result[np.all([(mask > 0) == here for mask, here in zip(masks, found, strict=True)], axis=0)] = value
+    return result
+
+
+def _check_targets(images: Sequence[Path], out: Path) -> None:
+    """Nothing that is read may be overwritten, and no two masks may have one name."""
+    targets: set[Path] = set()
+    for path in images:
+        ending = ".nii.gz" if is_volume(path) else ".png"
+        for target in (out / f"{stem(path)}{ending}", out / f"{stem(path)}-overlay.png"):
+            if target in targets:
+                raise DataError(f"two images would write {target}; give them other names or run them apart")
+            targets.add(target)
+    for path in images:
+        if path.resolve() in {target.resolve() for target in targets}:
+            raise DataError(f"{path} would be overwritten by its mask; choose another --out")

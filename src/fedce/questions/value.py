@@ -1,0 +1,162 @@
+"""Ground truth: what the sites are worth, by training again without them or by each round's models."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from fedce.base.config import AlgorithmConfig, Config, load
+from fedce.base.errors import ConfigError, nearest
+from fedce.federation.session import Result
+from fedce.questions.jobs import Progress, Store
+from fedce.record.folder import RunFolder
+from fedce.valuation import shapley
+from fedce.valuation.agreement import Agreement, Reliability, agreement, reliability
+
+METHODS = ("loo", "shapley", "reconstruction")
+MAX_RETRAINED = 8
+"""2^8 trainings is what anybody would wait for."""
+
+
+@dataclass(frozen=True)
+class Valuation:
+    """What each site is worth, in mean test Dice over all sites (reconstruction: validation Dice)."""
+
+    method: str
+    values: Mapping[str, float]
+    shares: Mapping[str, float]
+    """Negative values clipped to 0, the rest to a sum of 1."""
+    clipped: tuple[str, ...]
+    utilities: Mapping[str, float]
+    """Of the coalitions that were trained, by their members' names joined with '+'."""
+    estimate: Mapping[str, float]
+    """The algorithm's own contributions."""
+    agreement: Agreement
+    n_trained: int
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def trainings(config: Config, method: str, sites: Sequence[str]) -> list[Config]:
+    """All trainings that a method needs; the one with everybody is the first."""
+    if config.leave_out:
+        raise ConfigError(
+            f"the experiment already leaves out {', '.join(config.leave_out)}; value the whole federation"
+        )
+    if method == "reconstruction":
+        return [config.model_copy(update={"reconstruction": True})]
+    everybody = frozenset(sites)
+    if method == "loo":
+        coalitions = [everybody, *(everybody - {site} for site in sites)]
+    elif len(sites) <= MAX_RETRAINED:
+        coalitions = [everybody, *(c for c in shapley.coalitions(sites) if c != everybody)]
+    else:
+        raise ConfigError(
+            f"exact Shapley values of {len(sites)} sites need 2^{len(sites)} trainings; "
+            "use --method reconstruction, which needs one"
+        )
+    return [config.model_copy(update={"leave_out": _absent(sites, coalition)}) for coalition in coalitions]
+
+
+def _absent(sites: Sequence[str], coalition: frozenset[str]) -> tuple[str, ...]:
+    return tuple(site for site in sites if site not in coalition)
+
+
+def value(
+    config: Config,
+    method: str,
+    store: Store,
+    workers: int = 0,
+    progress: Callable[[Progress], None] = lambda now: None,
+) -> Valuation:
+    """Train what is missing, and value the sites."""
+    sites = [site.name for site in store.sites(config.data)]
+    wanted = trainings(config, method, sites)
+    results = store.run(wanted, workers, progress)
+    whole = results[0]
+    if method == "reconstruction":
+        values = {site: float(whole.values["reconstruction"].get(site, 0.0)) for site in sites}
+        utilities: dict[str, float] = {}
+    else:
+        by_coalition = {
+            frozenset(sites) - set(run.leave_out): utility(result) for run, result in zip(wanted, results, strict=True)
+        }
+        rule = shapley.leave_one_out if method == "loo" else shapley.exact
+        values = rule(by_coalition.__getitem__, sites)
+        utilities = {"+".join(sorted(coalition)): u for coalition, u in by_coalition.items()}
+    shares = shapley.shares(values)
+    estimate = whole.contributions
+    return Valuation(
+        method=method,
+        values=values,
+        shares=shares.by_player,
+        clipped=shares.clipped,
+        utilities=utilities,
+        estimate=estimate,
+        agreement=agreement([estimate[site] for site in sites], [shares.by_player[site] for site in sites]),
+        n_trained=len(wanted),
+    )
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What the sites are worth over several seeds."""
+
+    method: str
+    by: str
+    """The algorithm that was trained again."""
+    values: Mapping[str, float]
+    """Mean over seeds."""
+    by_seed: Mapping[int, Mapping[str, float]]
+    shares: Mapping[str, float]
+    """Of the mean values; negative ones clipped to 0."""
+    reliability: Reliability | None
+
+
+def truth_over_seeds(
+    config: Config,
+    method: str,
+    algorithm: str,
+    seeds: Sequence[int],
+    store: Store,
+    workers: int,
+    progress: Callable[[Progress], None],
+) -> Truth:
+    """Train again by one algorithm, with each seed."""
+    sites = [site.name for site in store.sites(config.data)]
+    # All at once, so that no core waits for the last training of a seed.
+    store.run(trainings_by(config, method, algorithm, seeds, sites), workers, progress)
+    by_seed = {run.seed: value(run, method, store).values for run in _runs(config, algorithm, seeds)}
+    values = {site: fmean(one[site] for one in by_seed.values()) for site in sites}
+    rows = [[one[site] for site in sites] for one in by_seed.values()]
+    return Truth(method, algorithm, values, by_seed, shapley.shares(values).by_player, reliability(rows))
+
+
+def trainings_by(
+    config: Config, method: str, algorithm: str, seeds: Sequence[int], sites: Sequence[str]
+) -> list[Config]:
+    """All trainings of a truth over several seeds."""
+    check_method(method)
+    return [one for run in _runs(config, algorithm, seeds) for one in trainings(run, method, sites)]
+
+
+def _runs(config: Config, algorithm: str, seeds: Sequence[int]) -> list[Config]:
+    table = config.algorithm if config.algorithm.name == algorithm else AlgorithmConfig(name=algorithm)
+    return [config.model_copy(update={"algorithm": table, "seed": seed}) for seed in seeds]
+
+
+def check_method(method: str) -> None:
+    if method not in METHODS:
+        raise ConfigError(f"unknown method {method!r}{nearest(method, METHODS)}; known: {', '.join(METHODS)}")
+
+
+def utility(result: Result) -> float:
+    """Mean test Dice over all sites, those left out included."""
+    return sum(result.dice.values()) / len(result.dice)
+
+
+def config_of(target: Path) -> Config:
+    """The experiment of a run folder, or of a TOML file."""
+    return RunFolder.open(target).config if target.is_dir() else load(target)

@@ -1,0 +1,1 @@
+"""The run folder, its ledger, its results, and what can be proved of them."""

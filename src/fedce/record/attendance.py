@@ -1,0 +1,125 @@
+"""Who took part in each round, who did not and why; and whether a ledger says so of everybody."""
+
+from collections.abc import Collection, Mapping
+
+from fedce import algorithms
+from fedce.core.draw import Draw
+from fedce.record.checks import Entry, Numbered, Part
+from fedce.record.folder import RunFolder, format_of
+
+LEFT_OUT = "left out by the experiment"
+EXPELLED = "expelled"
+ABSENT = "absent"
+NOT_DRAWN = "not drawn"
+NOT_THERE = "not there when the round began"
+NO_REPLY = "no reply"
+"""Why a site whose reply was not rejected has no part in a round."""
+
+
+class Attendance(Part):
+    """No round is missing, and no site is missing in a round without a reason that can be so."""
+
+    def __init__(self, run: RunFolder, entries: Numbered) -> None:
+        super().__init__()
+        self.config = run.config
+        start = entries[0][1]
+        self.is_local = self.config.engine.name == "local" and "run" not in start
+        self._rounds(entries, start)
+        if format_of([start]) < 3:
+            self.unchecked.append("why sites have no part in a round: an earlier version did not record it")
+            return
+        members = set(start["sites"])
+        n_rounds = 0
+        for number, entry in entries:
+            if entry["kind"] == "join":
+                members.add(str(entry["site"]))
+            elif entry["kind"] == "round":
+                self._round(f"line {number}", entry, members)
+                n_rounds += 1
+            elif entry["kind"] == "end":
+                reasons = dict.fromkeys(entry["missing"], () if self.is_local else (NO_REPLY,))
+                self._present(f"line {number}", entry["evaluations"], entry, members, reasons)
+        self.facts.append(f"in {n_rounds} rounds every site took part, or the ledger says why not")
+
+    def _rounds(self, entries: Numbered, start: Entry) -> None:
+        n_rounds = sum(entry["kind"] == "round" for _, entry in entries)
+        has_end = any(entry["kind"] == "end" for _, entry in entries)
+        expected = self.config.n_rounds if set(start["sites"]) - set(self.config.leave_out) else 0
+        if has_end and n_rounds != expected:
+            self.problems.append(f"the run ended after {n_rounds} rounds, and its experiment has {expected}")
+
+    def _round(self, where: str, entry: Entry, members: Collection[str]) -> None:
+        asked = set(entry["asked"])
+        if unasked := sorted(entry["sites"].keys() - asked):
+            self.problems.append(f"{where}: {', '.join(unasked)} took part and was not asked")
+        reasons = {site: self._reasons(site, site in asked) for site in entry["missing"]}
+        self._present(where, entry["sites"], entry, members, reasons)
+
+    def _reasons(self, site: str, was_asked: bool) -> tuple[str, ...]:
+        """Why this site may have no part in a round of this experiment."""
+        config = self.config
+        if site in config.leave_out:
+            return (LEFT_OUT,)
+        if was_asked:
+            return () if self.is_local else (NO_REPLY,)
+        algorithm = algorithms.built_in(config)
+        expels = algorithm is None or algorithm.traits.expels
+        return (
+            *((EXPELLED,) if expels else ()),
+            *((ABSENT, NOT_DRAWN) if config.sites_per_round is not None else ()),
+            *(() if self.is_local else (NOT_THERE,)),
+        )
+
+    def _present(
+        self,
+        where: str,
+        there: Collection[str],
+        entry: Entry,
+        members: Collection[str],
+        reasons: Mapping[str, tuple[str, ...]],
+    ) -> None:
+        missing, rejected = entry["missing"], entry["rejected"]
+        for site in sorted({*members, *missing}):
+            if site in missing and (site in there or site in rejected):
+                self.problems.append(f"{where}: {site} took part and is said to be missing ({missing[site]})")
+            elif site in missing and missing[site] not in reasons[site]:
+                self.problems.append(f"{where}: {site} is missing as {missing[site]!r}, which can't be in this run")
+            elif site not in missing and site not in there and site not in rejected:
+                self.problems.append(f"{where}: {site} is missing, and the ledger does not say why")
+
+
+class Draws(Part):
+    """Where not all take part in every round: nobody was passed over."""
+
+    def __init__(self, run: RunFolder, entries: Numbered) -> None:
+        super().__init__()
+        config = run.config
+        if config.sites_per_round is None:
+            return
+        if (algorithm := algorithms.built_in(config)) is not None and algorithm.traits.expels:
+            self.unchecked.append(f"who is drawn: {config.algorithm.name} expels sites")
+            return
+        self._check(Draw(config.sites_per_round, config.seed), config.leave_out, entries)
+
+    def _check(self, lot: Draw, leave_out: Collection[str], entries: Numbered) -> None:
+        draws = dict.fromkeys((site for site in entries[0][1]["sites"] if site not in leave_out), 0)
+        n_checked = 0
+        for number, entry in entries:
+            if entry["kind"] == "join" and entry["site"] not in (*draws, *leave_out):
+                # From which round on a late comer may be drawn is not in the ledger.
+                self.unchecked.append(f"who is drawn after round {n_checked}: {entry['site']} joined late")
+                return
+            if entry["kind"] != "round":
+                continue
+            here = {site: n for site, n in draws.items() if site not in entry["absent"]}
+            asked, expected = set(entry["asked"]), set(lot.sites(here, entry["round"]))
+            if asked != expected:
+                passed_over, instead = ", ".join(sorted(expected - asked)), ", ".join(sorted(asked - expected))
+                self.problems.append(f"line {number}: {passed_over} was passed over for {instead or 'nobody'}")
+                return
+            if unasked := sorted(entry["sites"].keys() - asked):
+                self.problems.append(f"line {number}: {', '.join(unasked)} took part and was not drawn")
+                return
+            draws |= {site: draws[site] + 1 for site in asked}
+            n_checked += 1
+        self.facts.append(f"the sites of {n_checked} rounds drawn again")

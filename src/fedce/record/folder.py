@@ -1,0 +1,312 @@
+"""A run folder: the record of a run that people keep, check and resume from.
+
+config.toml      the resolved experiment
+splits.json      which file is in which split
+ledger.jsonl     one line for the start, each round and the end, each with the hash of the line before
+checkpoint/      the server's state and the sites' memories
+results.json     contributions, Dice, fairness, versions
+model.safetensors, models/<site>.safetensors where each site has its own
+examples.png     an image of each site's first test case with what the model finds in it
+report.html
+"""
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from fedce.base import config as configs
+from fedce.base.errors import RunError
+from fedce.base.files import append_line, digest_of, read_sealed, write_bytes, write_sealed
+from fedce.base.identity import is_signed
+from fedce.record.forms import Results, check, check_line
+
+NO_LINE = "0" * 64
+FORMAT = 4
+"""Of the ledger. From 2 on it holds digests of the experiment file and the models, and what sites said of the final
+model; from 3 on all that results follow from, the splits' digest, and why a site has no part in a round; from 4 on what
+every method measured in a round, and what the guard saw of its sites.
+
+A change of how results are worked out needs a new format: `fedce ledger verify` holds results.json against the ledger.
+"""
+
+
+class RunFolder:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config_file = path / "config.toml"
+        self.ledger_file = path / "ledger.jsonl"
+        self.results_file = path / "results.json"
+        self.model_file = path / "model.safetensors"
+        self.report_file = path / "report.html"
+        self.examples_file = path / "examples.png"
+        self.splits_file = path / "splits.json"
+        self.log_file = path / "error.log"
+        self.lock_file = path / ".lock"
+        self.state_file = path / "checkpoint" / "state.safetensors"
+        self.memory_folder = path / "checkpoint" / "sites"
+        self.sign: Callable[[str], str] | None = None
+        """Whoever writes the ledger signs its lines; set by the coordinator."""
+        self._last_line: str | None = None
+
+    def site_model_file(self, site: str) -> Path:
+        return self.path / "models" / f"{site}.safetensors"
+
+    @classmethod
+    def create(cls, path: Path, config: configs.Config, *, replace: bool = False) -> "RunFolder":
+        """A new run folder; one that already holds a run is left alone, unless it is to be replaced."""
+        run = cls(path)
+        if replace and run.is_one:
+            with run.lock():
+                run.remove()
+        else:
+            run.check_free()
+        try:
+            # Models and images of patients are nobody else's business; a folder that is there stays as it is.
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # The lock file first, as the mark of a run: a folder that only holds somebody's own config.toml is none.
+            with run.lock():
+                run.write_config(config)
+        except OSError as error:
+            raise RunError(f"can't write to {path}: {error.strerror}; choose another --out") from None
+        return run
+
+    def check_free(self) -> None:
+        """That a new run may begin here."""
+        path = self.path
+        above = next((folder for folder in (path, *path.absolute().parents) if folder.exists()), path)
+        if not above.is_dir():
+            raise RunError(f"{above} is a file; give --out a folder")
+        if self.is_one:
+            raise RunError(
+                f"{path} already holds a run; continue it with 'fedce run --resume {path}', "
+                "choose another --out, or add --replace (in Python: replace=True)"
+            )
+        if path.is_dir():
+            self._sweep()
+            if any(inside != self.lock_file for inside in path.iterdir()):
+                raise RunError(f"{path} is not empty and holds no run; choose another --out")
+
+    def _sweep(self) -> None:
+        """Remove what a creation left that was killed: a configuration that is not whole."""
+        if self.lock_file.exists():
+            with self.lock():  # Whoever creates a run holds the lock, so what is here now is nobody's.
+                for left in self.path.glob(f".{self.config_file.name}.*.tmp"):
+                    left.unlink(missing_ok=True)
+
+    def write_config(self, config: configs.Config) -> None:
+        write_bytes(self.config_file, configs.dumps(config).encode())
+
+    def remove(self) -> None:
+        """Delete what a run has written, and nothing else that may lie beside it."""
+        # Configuration and lock last: while they are there, a removal that was cut off can be done again.
+        for own in (self.path / "checkpoint", self.path / "models"):
+            shutil.rmtree(own, ignore_errors=True)
+        pages = (self.report_file, self.examples_file)
+        files = (self.results_file, self.model_file, *pages, self.splits_file, self.log_file)
+        extra = (*self.path.glob("value-*.json"), *self.path.glob("member-*.html"), *self.path.glob("allocation.*"))
+        for file in (*files, *extra, self.ledger_file, self.config_file, self.lock_file):
+            file.unlink(missing_ok=True)
+
+    @classmethod
+    def open(cls, path: Path) -> "RunFolder":
+        run = cls(path)
+        if not path.exists():
+            raise RunError(f"there is no folder {path}")
+        if not run.config_file.exists():
+            raise RunError(f"{path} holds no run (no config.toml)")
+        return run
+
+    @property
+    def is_one(self) -> bool:
+        """Whether this is a run folder: one with only somebody's own config.toml is none."""
+        return self.config_file.is_file() and (self.lock_file.exists() or self.ledger_file.exists())
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Keep other processes from working on this run; the lock ends with this process, however that ends."""
+        with self.lock_file.open("w") as file:
+            try:
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise RunError(f"another process is working on {self.path}; wait for it, or stop it") from None
+            yield
+
+    @property
+    def config(self) -> configs.Config:
+        return configs.load_recorded(self.config_file)
+
+    @property
+    def results(self) -> dict[str, Any]:
+        if not self.results_file.exists():
+            raise RunError(f"{self.path} has no results yet; continue it with 'fedce run --resume {self.path}'")
+        results: dict[str, Any] = read_sealed(self.results_file)
+        check(Results, results, str(self.results_file))
+        return results
+
+    def write_results(self, results: Mapping[str, Any]) -> None:
+        write_sealed(self.results_file, results)
+
+    def ledger(self) -> list[dict[str, Any]]:
+        """All whole lines; a last line cut off by a kill is not one."""
+        entries: list[dict[str, Any]] = []
+        for number, line in enumerate(self.lines(), 1):
+            where = f"{self.ledger_file}, line {number},"
+            try:
+                entry = entry_of(line)
+            except (ValueError, RecursionError) as error:
+                raise RunError(f"{where} is not as fedce writes it ({error}); was it edited?") from None
+            check_line(entry, where)
+            entries.append(entry)
+        check_format(entries, self.ledger_file)
+        return entries
+
+    def check_chain(self) -> None:
+        """The record is as it was written: every line of the ledger holds the hash of the line before, the last, which
+        none follows, is signed, and the configuration is the one that the run was started with."""
+        previous, entries = NO_LINE, self.ledger()
+        for number, (line, entry) in enumerate(zip(self.lines(), entries, strict=True), 1):
+            if entry.get("previous") != previous:
+                raise RunError(
+                    f"{self.ledger_file}, line {number}, does not follow from line {number - 1}: the ledger was changed"
+                )
+            previous = sha256(line.encode()).hexdigest()
+        if not _last_is_signed(entries):
+            raise RunError(
+                f"{self.ledger_file}, line {len(entries)}, is not what the coordinator signed: the ledger was changed"
+            )
+        # Ledgers of earlier versions don't hold the digest of the configuration.
+        started = next((entry for entry in entries if entry["kind"] == "start"), {})
+        if "config_file" in started and started["config_file"] != digest_of(self.config_file):
+            raise RunError(f"{self.config_file} was changed since the run was started; restore it, or start a new run")
+
+    @property
+    def end(self) -> dict[str, Any] | None:
+        """The ledger's line of the end, if the run got there."""
+        return next((entry for entry in self.ledger() if entry["kind"] == "end"), None)
+
+    def rounds(self) -> list[dict[str, Any]]:
+        return [entry for entry in self.ledger() if entry["kind"] == "round"]
+
+    def site_facts(self) -> dict[str, dict[str, Any]]:
+        """What is recorded of each site's data: counts and a fingerprint."""
+        return facts_by_site(self.ledger())
+
+    def append(self, entry: Mapping[str, Any]) -> None:
+        """Add a line to the ledger, chained to the one before; one that could not be read back is not written."""
+        self.check_entry(entry)
+        if self._last_line is None:
+            self._last_line = (self.lines() or [""])[-1]
+        previous = sha256(self._last_line.encode()).hexdigest() if self._last_line else NO_LINE
+        value = {**entry, "previous": previous}
+        if self.sign is not None:
+            value["signature"] = self.sign(signed_text(value))
+        line = json.dumps(value, allow_nan=False)
+        append_line(self.ledger_file, line)
+        self._last_line = line
+
+    def check_entry(self, entry: Mapping[str, Any]) -> None:
+        """That the ledger could be read with this line in it."""
+        where = f"a new line of {self.ledger_file}"
+        try:
+            text = json.dumps(entry, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise RunError(f"{where} can't be written ({error}); nothing was written") from None
+        check_line(json.loads(text), where, "nothing was written")
+
+    def mend_ledger(self) -> None:
+        """Cut off a last line that a kill left incomplete."""
+        if self.ledger_file.exists():
+            content = self.ledger_file.read_bytes()
+            if len(content) != (end := content.rfind(b"\n") + 1):
+                os.truncate(self.ledger_file, end)
+
+    def lines(self) -> list[str]:
+        """The ledger's whole lines as they are on disk; a last one cut off by a kill is not one."""
+        if not self.ledger_file.exists():
+            return []
+        # As bytes: another line ending is another line, and its hash another one.
+        *whole, _cut_off = self.ledger_file.read_bytes().decode("utf-8", errors="replace").split("\n")
+        return whole
+
+
+def entry_of(line: str) -> Any:
+    """A ledger's line as a value; a ValueError where fedce would have written the value in any other way.
+
+    So no line can hold NaN, a key twice, white space or an escape that means two things to two readers.
+    """
+    value = json.loads(line)
+    if json.dumps(value, allow_nan=False) != line:
+        raise ValueError("written anew, it is another line")
+    return value
+
+
+def format_of(ledger: Sequence[Mapping[str, Any]]) -> int:
+    """The format that a ledger's first line states; the first format stated none."""
+    stated = ledger[0].get("format", 1)
+    if type(stated) is not int or stated < 1:
+        raise RunError(f"line 1 of the ledger: expected a whole number from 1 on as its format, got {stated!r}")
+    return stated
+
+
+def check_format(ledger: Sequence[Mapping[str, Any]], where: Path) -> None:
+    """That this version can read the ledger."""
+    stated = ledger[0].get("format") if ledger else FORMAT
+    if type(stated) is int and stated > FORMAT:
+        raise RunError(
+            f"{where} has format {stated}, and this version of fedce reads formats up to {FORMAT}; install the version "
+            "of fedce that wrote it"
+        )
+
+
+def facts_by_site(ledger: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """What is recorded of each site's data: counts and a fingerprint."""
+    facts: dict[str, dict[str, Any]] = {}
+    for entry in ledger:
+        if entry["kind"] == "start":
+            facts |= entry["sites"]
+        elif entry["kind"] == "join":
+            facts.setdefault(entry["site"], entry["member"])
+    return facts
+
+
+def fingerprints_of(ledger: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """What data each site had when the run was started."""
+    started: Mapping[str, Any] = next((entry["sites"] for entry in ledger if entry["kind"] == "start"), {})
+    return {site: facts["fingerprint"] for site, facts in started.items()}
+
+
+def signed_text(entry: Mapping[str, Any]) -> str:
+    """What a line's signature is made of: the line without it. JSON gives every number back as it was."""
+    return json.dumps({key: value for key, value in entry.items() if key != "signature"}, allow_nan=False)
+
+
+def _last_is_signed(entries: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether the last line is by the coordinator that last started or continued the run; some have no key."""
+    began = [entry for entry in entries if entry["kind"] in ("start", "resume")]
+    key = began[-1].get("coordinator") if began else None
+    if not key and "signature" not in (entries[-1] if entries else {}):
+        return True
+    last = entries[-1]
+    return is_signed(signed_text(last), str(last.get("signature", "")), str(key or ""))
+
+
+def flags_by_site(rounds: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+    """What a reader should look at, by site: each thing once, with the rounds that it was seen in."""
+    seen: dict[tuple[str, str], list[int]] = {}
+    for entry in rounds:
+        for site, facts in entry["sites"].items():
+            for flag in facts["flags"]:
+                seen.setdefault((site, flag), []).append(entry["round"])
+        for site, reason in entry["rejected"].items():
+            seen.setdefault((site, f"reply rejected ({reason})"), []).append(entry["round"])
+    flags: dict[str, list[str]] = {}
+    for (site, flag), where in seen.items():
+        times = f"round {where[0] + 1}" if len(where) == 1 else f"{len(where)} rounds from {where[0] + 1} on"
+        flags.setdefault(site, []).append(f"{flag} in {times}")
+    return flags

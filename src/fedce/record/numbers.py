@@ -1,0 +1,196 @@
+"""Whether the numbers of a run follow from what its ledger holds."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from fedce import algorithms
+from fedce.base.files import digest_of
+from fedce.base.ranges import NOVELTY, SCORE
+from fedce.core.algorithm import Algorithm
+from fedce.guard.border import FAR_STATISTICS, HARMFUL_STATISTICS, SEEN_AT_THE_BORDER
+from fedce.guard.signs import Signs
+from fedce.guard.statistics import FAR, is_harmful
+from fedce.record.checks import Entry, Numbered, Part
+from fedce.record.folder import RunFolder, format_of
+from fedce.record.results import results_of
+
+SAME_SHARE = 1e-12
+SAME_RESULT = 1e-9
+"""Two machines may differ by as much in a share worked out again, and in a result (relative to it, above 1)."""
+STEADY = {
+    *("algorithm", "data", "rounds", "seed", "contributions", "dice", "dice_by_class", "dice_without"),
+    *("validation_dice", "fairness", "images", "train_images", "seconds", "model_sha256"),
+}
+"""Results that every version has worked out in the same way; others of an earlier format can't be compared."""
+COVERED = {"config.toml", "ledger.jsonl", "results.json", "models", ".lock"}
+"""What is checked in a run folder, beside the files that the end names."""
+
+
+class Statistics(Part):
+    """Whose running statistics were not used follows from what the other sites' scores lost by them."""
+
+    def __init__(self, run: RunFolder, entries: Numbered) -> None:
+        super().__init__()
+        is_off = run.config.guard == "off"
+        before: set[str] = set()
+        for number, entry in entries:
+            if entry["kind"] != "round":
+                continue
+            left_out = {HARMFUL_STATISTICS, FAR_STATISTICS}
+            now = {site for site, facts in entry["sites"].items() if left_out & set(facts["flags"])}
+            for site, facts in entry["sites"].items():
+                harm, distance = facts.get("statistics_harm"), facts.get("statistics_distance")
+                follows = {HARMFUL_STATISTICS} if harm is not None and is_harmful(harm, site in before) else set()
+                follows |= {FAR_STATISTICS} if distance is not None and distance > FAR else set()
+                if left_out & set(facts["flags"]) != follows or (is_off and (harm, distance) != (None, None)):
+                    self.problems.append(
+                        f"line {number}, {site}: what is said of its running statistics does not follow from their harm"
+                    )
+            before = now
+
+
+class Replayed(Part):
+    """All weights and shares once more, from what was recorded of each round."""
+
+    def __init__(self, run: RunFolder, entries: Numbered) -> None:
+        super().__init__()
+        rounds = [(number, entry) for number, entry in entries if entry["kind"] == "round"]
+        stated, name = format_of([entries[0][1]]), run.config.algorithm.name
+        self.algorithm = algorithms.built_in(run.config, stated)
+        ends = [entry["shares"] for _, entry in entries if entry["kind"] == "end"]
+        if self.algorithm is None or not self._is_recorded(self.algorithm, rounds):
+            if rounds:
+                last = {site: float(facts["share"]) for site, facts in rounds[-1][1]["sites"].items()}
+                self._ended([{site: share for site, share in end.items() if site in last} for end in ends], last)
+            self.unchecked.append(f"the shares: those of {name} don't follow from the ledger alone")
+            return
+        if stated >= 3:
+            self._ranges(rounds)
+        replayer = self.algorithm.replay()
+        shares: Mapping[str, float] = {}
+        for number, entry in rounds:
+            sites = entry["sites"]
+            rho, shares, problems = replayer.round(sites)
+            self.problems += [f"line {number}, {site}: {what}" for site, what in problems]
+            self._flags(number, sites)
+            self._compare(number, sites, "weight", rho)
+            self._compare(number, sites, "share", shares)
+        what = "weights and shares"
+        if self.algorithm.traits.weights_are_measured:
+            what = "shares"
+            self.unchecked.append(
+                f"the weights: those of {name} follow from the models, which the ledger does not hold"
+            )
+        self.facts.append(f"{what} of {len(rounds)} rounds worked out again")
+        self._ended(ends, shares)
+
+    def _is_recorded(self, algorithm: Algorithm, rounds: Numbered) -> bool:
+        """Whether the ledger holds what shares follow from; a later line that lacks it was changed."""
+        try:
+            return not rounds or bool(algorithm.read(rounds[0][1]["sites"]))
+        except LookupError:
+            return False
+
+    def _ended(self, ends: Sequence[Mapping[str, float]], shares: Mapping[str, float]) -> None:
+        """The end's shares are those of the last round."""
+        for ended in ends:
+            for site in sorted({*shares, *ended}):
+                if not abs(ended.get(site, 0.0) - shares.get(site, 0.0)) <= SAME_SHARE:
+                    self.problems.append(f"the end gives {site} {ended.get(site)}, and the rounds {shares.get(site)}")
+
+    def _ranges(self, rounds: Numbered) -> None:
+        for number, entry in rounds:
+            for site, facts in entry["sites"].items():
+                for name, allowed in (("cos", NOVELTY), ("err", SCORE)):
+                    if (value := facts.get(name)) is not None and value not in allowed:
+                        self.problems.append(f"line {number}, {site}: {name} is {value}, which is not in {allowed}")
+
+    def _flags(self, number: int, sites: Mapping[str, Entry]) -> None:
+        """What is said of a site follows from what was seen of it."""
+        for site, facts in sites.items():
+            faults = Signs(**facts["signs"]).faults if facts.get("signs") else []
+            if not set(faults) <= set(facts["flags"]) <= {*faults, *SEEN_AT_THE_BORDER}:
+                self.problems.append(f"line {number}, {site}: its flags do not follow from what the guard saw")
+
+    def _compare(self, number: int, sites: Mapping[str, Entry], name: str, found: Mapping[str, float]) -> None:
+        for site, facts in sites.items():
+            if site in found and not abs(facts[name] - found[site]) <= SAME_SHARE:
+                self.problems.append(
+                    f"line {number}, {site}: its {name} is {facts[name]:.6f}, and {found[site]:.6f} by the terms"
+                )
+
+
+class ResultsAgain(Part):
+    """What was published is what follows from the ledger."""
+
+    def __init__(self, run: RunFolder, entries: Numbered) -> None:
+        super().__init__()
+        ledger = [entry for _, entry in entries]
+        end = next((entry for entry in ledger if entry["kind"] == "end"), None)
+        files: Mapping[str, str] = {} if end is None else end.get("files", {})
+        self._files(run, files, "the ledger ends with")
+        if digest := ledger[0].get("splits"):
+            self._files(run, {run.splits_file.name: digest}, "the run was started with")
+        self._uncovered(run, {*files, *((run.splits_file.name,) if digest else ())})
+        if end is None:
+            if run.results_file.exists():
+                self.problems.append("the run has results, and the ledger no end: its last lines are gone")
+            return
+        if not run.results_file.exists():
+            return
+        stored = run.results
+        self.results = results_of(run.config, ledger, over_rounds="intervals_over_rounds" in stored)
+        self._compare(stored, format_of(ledger))
+
+    def _compare(self, stored: Mapping[str, Any], stated: int) -> None:
+        assert self.results is not None
+        compared = self.results if stated >= 3 else {key: self.results[key] for key in STEADY & self.results.keys()}
+        for key in sorted(compared):
+            self.problems += _differences(key, stored.get(key), compared[key])
+        if rest := sorted(stored.keys() - compared.keys()):
+            self.unchecked.append(f"{', '.join(rest)} in results.json: they don't follow from the ledger")
+        self.facts.append(f"{len(compared)} entries of results.json, contributions among them, follow from the ledger")
+
+    def _files(self, run: RunFolder, files: Mapping[str, str], which: str) -> None:
+        for name, digest in files.items():
+            file = run.path / name
+            if not file.resolve().is_relative_to(run.path.resolve()):
+                self.problems.append(f"the end names a file outside of the run folder, {name}")
+            elif not file.exists():
+                self.unchecked.append(f"{name}: it is not here")
+            elif digest_of(file) != digest:
+                self.problems.append(f"{name} is not the file that {which}")
+            else:
+                self.facts.append(f"{name} is the file that {which}")
+
+    def _uncovered(self, run: RunFolder, covered: Collection[str]) -> None:
+        """Files beside those that the ledger covers: anybody may have changed them."""
+        known = {*COVERED, *covered}
+        beside = [file for file in sorted(run.path.iterdir()) if file.name not in known]
+        models = [file for file in sorted((run.path / "models").glob("*")) if f"models/{file.name}" not in covered]
+        names = [str(file.relative_to(run.path)) for file in (*beside, *models)]
+        if names:
+            self.unchecked.append(f"{', '.join(names)}: not covered by the ledger")
+
+
+def _differences(where: str, stored: Any, followed: Any) -> Iterator[str]:
+    """Where results.json differs from what follows from the ledger."""
+    if isinstance(stored, Mapping) and isinstance(followed, Mapping):
+        for key in sorted({*stored, *followed}, key=str):
+            yield from _differences(f"{where}.{key}", stored.get(key), followed.get(key))
+    elif isinstance(stored, list) and isinstance(followed, list | tuple) and len(stored) == len(followed):
+        for i, (one, other) in enumerate(zip(stored, followed, strict=True)):
+            yield from _differences(f"{where}.{i}", one, other)
+    elif not _is_same(stored, followed):
+        yield f"results.json gives {where} as {_short(stored)}, and by the ledger it is {_short(followed)}"
+
+
+def _is_same(stored: Any, followed: Any) -> bool:
+    if any(isinstance(value, bool) or not isinstance(value, int | float) for value in (stored, followed)):
+        return type(stored) is type(followed) and bool(stored == followed)
+    return bool(abs(stored - followed) <= SAME_RESULT * max(1.0, abs(followed)))
+
+
+def _short(value: Any) -> str:
+    text = "nothing" if value is None else repr(value)
+    return text if len(text) <= 80 else f"{text[:80]}..."

@@ -1,0 +1,127 @@
+"""What goes out of a consortium: one member's own view, or everybody's shares with differential privacy."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from random import SystemRandom
+from time import time
+from typing import Any
+
+from fedce import algorithms
+from fedce.base.errors import ConfigError, RunError, nearest
+from fedce.base.identity import coordinator
+from fedce.core.credit import Credit
+from fedce.record.folder import RunFolder, format_of
+from fedce.record.verify import checked
+
+FLOOR = 0.05
+"""Errors count as at least this where shares are published with noise: the smaller an error, the more one case in it
+moves the shares."""
+
+
+def member_view(run: RunFolder, site: str) -> dict[str, Any]:
+    """What concerns one site: its share, its interval, its Dice, what was seen of it; nothing of any other."""
+    results = checked(run).results
+    if site not in (shares := results["contributions"]):
+        raise ConfigError(f"no site is called {site!r}{nearest(site, shares)}; there are: {', '.join(shares)}")
+    mine = [(entry["round"] + 1, entry["sites"][site]) for entry in run.rounds() if site in entry["sites"]]
+    intervals = results["intervals"]
+    ends = [None if intervals is None else intervals[side].get(site) for side in ("low", "high")]
+    return {
+        "site": site,
+        "n_sites": len(shares),
+        "rounds": results["rounds"],
+        "rounds_taken_part": len(mine),
+        "share": shares[site],
+        "interval": ends if None not in ends else None,
+        "no_interval": results.get("no_intervals") if intervals is None else intervals.get("reasons", {}).get(site),
+        "dice": results["dice"].get(site),
+        "dice_interval": results.get("dice_interval", {}).get(site),
+        "test_cases": results.get("test_cases", {}).get(site),
+        "dice_without": results["dice_without"].get(site),
+        "train_images": results["train_images"].get(site),
+        "flags": [_without_names(flag) for flag in results["flags"].get(site, [])],
+        "by_round": [{"round": n, "share": facts["share"], "score": facts["score"]} for n, facts in mine],
+    }
+
+
+def _without_names(flag: str) -> str:
+    """The only flag that names somebody else."""
+    return re.sub(r"^its updates are nearly those of .* in ", "its updates are nearly those of another site in ", flag)
+
+
+@dataclass(frozen=True)
+class Noisy:
+    """Shares that may be published, and what that costs."""
+
+    shares: Mapping[str, float]
+    epsilon: float
+    sensitivity: float
+    """How far one validation case can move the shares, added up over the sites."""
+
+    @property
+    def scale(self) -> float:
+        """Of the Laplace noise on each share: its mean size."""
+        return self.sensitivity / self.epsilon
+
+
+def noisy_shares(run: RunFolder, epsilon: float, random: Any = None) -> Noisy:
+    """Shares with Laplace noise: epsilon-differentially private for any one validation case of any one site.
+
+    Exchanging one of n cases, with all its images, moves an error by at most 1/n, hence by a factor of at most 1 + r,
+    r = 1 / (n * FLOOR). Every credit of Eqs. 4 and 5 then moves by at most that factor, up or down, and shares whose
+    odds move by (1 + r)^2 differ by at most 2r / (2 + r) in sum. Given the models, and which replies were taken: those
+    are not hidden.
+    """
+    if not 1e-6 <= epsilon <= 1e6:
+        raise ConfigError(f"--epsilon: expected a number from 0.000001 to 1000000, got {epsilon:g}")
+    shares = _floored_shares(run)
+    n = min(_n_cases(run, site, facts) for site, facts in run.site_facts().items() if site in shares)
+    r = 1 / (n * FLOOR)
+    found = Noisy({}, epsilon, 2 * r / (2 + r))
+    draw = random or SystemRandom()  # Whoever knew the seed could take the noise away again.
+    noise = {site: (draw.expovariate(1) - draw.expovariate(1)) * found.scale for site in shares}
+    positive = {site: max(share + noise[site], 0.0) for site, share in shares.items()}
+    total = sum(positive.values())
+    # Cutting off and adding up to 1 again looks at nothing but the noisy shares, so it costs no privacy.
+    return replace(
+        found, shares={site: value / total if total else 1 / len(shares) for site, value in positive.items()}
+    )
+
+
+def _n_cases(run: RunFolder, site: str, facts: Mapping[str, Any]) -> int:
+    if not (n := facts.get("n_validation_cases", 0)):
+        raise RunError(
+            f"{run.ledger_file} is of an earlier version and does not tell how many validation cases {site} has, which "
+            "decides the noise; run the experiment again"
+        )
+    return int(n)
+
+
+def _floored_shares(run: RunFolder) -> dict[str, float]:
+    """The shares worked out again from the ledger, with errors that move no more than a site's cases do."""
+    algorithm = algorithms.built_in(run.config, format_of(run.ledger()))
+    if algorithm is None or not algorithm.uses_errors:
+        raise RunError(f"{run.path} was not run with FedCE; only its shares can be published with noise")
+    credit = Credit()
+    for entry in run.rounds():
+        sites = {site: _floored(algorithm.smoothed(facts)) for site, facts in entry["sites"].items()}
+        credit = algorithm.earn(credit, algorithm.read(sites))
+    return algorithm.shares(credit)
+
+
+def _floored(facts: Mapping[str, Any]) -> Mapping[str, Any]:
+    return facts if facts["err"] is None else {**facts, "err": max(facts["err"], FLOOR)}
+
+
+def publish(run: RunFolder, epsilon: float) -> tuple[Noisy, float]:
+    """Noisy shares, noted in the ledger; and the epsilon of all publications so far, which adds up."""
+    checked(run)
+    with run.lock():
+        identity, started = coordinator(), run.ledger()[0].get("coordinator")
+        if identity.public != started:
+            raise RunError(f"{run.path} belongs to the coordinator {started}; set FEDCE_KEY to that key's file")
+        found = noisy_shares(run, epsilon)
+        run.sign = identity.sign
+        run.append({"kind": "publish", "time": time(), "epsilon": epsilon, "shares": dict(found.shares)})
+    return found, sum(entry["epsilon"] for entry in run.ledger() if entry["kind"] == "publish")

@@ -1,0 +1,150 @@
+"""Whether everything in a ledger is signed by whom it is of."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+
+from fedce import algorithms
+from fedce.base.errors import ReplyError
+from fedce.base.identity import is_signed
+from fedce.core.messages import Evaluation
+from fedce.record.checks import Entry, Numbered, Part
+from fedce.record.folder import RunFolder, format_of, signed_text
+from fedce.site.wire import ReplyForm
+
+REPORTED = {"n_train": "n_train", "score": "score", "loss": "loss", "err": "error_without"}
+"""What the ledger says of a site, and where the site said it."""
+ASKED_FOR = ("score_local", "loss_before")
+"""What the ledger says of a site where it was asked."""
+
+
+class Signatures(Part):
+    """The coordinator's on every line, and the sites' on what they said."""
+
+    def __init__(
+        self,
+        run: RunFolder,
+        entries: Numbered,
+        expected: str | None,
+        trusted: str | None,
+        pinned: Mapping[str, str],
+    ) -> None:
+        super().__init__()
+        self.n_signed = self.n_lines_signed = 0
+        start = entries[0][1]
+        self.algorithm = algorithms.built_in(run.config, format_of([start]))
+        key = str(start.get("coordinator", ""))
+        if expected is not None and key != expected:
+            self.problems.append(f"the coordinator's key is {key or 'missing'}, not {expected}")
+        self.doubt = "" if key and key == trusted else doubt_of(key)
+        engine = run.config.engine
+        stated = {**{site: own for site, own in engine.members.items() if own}, **pinned}
+        keys = self._keys(entries, stated)
+        for site in sorted(pinned.keys() - keys.keys()):
+            self.problems.append(f"{site}, whose key you stated, never joined")
+        # Where nobody has a key, all sites were the coordinator's own processes.
+        have_keys = bool(keys or stated) or engine.name != "local" or "run" in start
+        self.run = str(start.get("run", ""))
+        before: Mapping[str, Entry] = {}
+        round_no = 0
+        for number, entry in entries:
+            self._line(number, entry, expected or key)
+            if have_keys and entry["kind"] == "round":
+                round_no = entry["round"] + 1
+                for site, facts in entry["sites"].items():
+                    self._answer(f"line {number}, {site}", site, facts, keys.get(site), round_no - 1, before)
+                before = entry["sites"]
+            if have_keys and entry["kind"] == "end":
+                for site, facts in entry.get("evaluations", {}).items():
+                    self._evaluation(f"line {number}, {site}", site, facts, keys.get(site), round_no)
+        if key:
+            self.facts.append(f"{self.n_lines_signed} lines signed by the coordinator {key}")
+        else:
+            self.unchecked.append("who wrote it: no coordinator signed it")
+        if have_keys:
+            self.facts.append(f"{self.n_signed} answers signed by {len(keys)} sites")
+        else:
+            self.unchecked.append(
+                "what the sites said: all were processes of the coordinator, without keys of their own"
+            )
+
+    def _keys(self, entries: Numbered, stated: Mapping[str, str]) -> dict[str, str]:
+        """The key that each site joined with."""
+        keys: dict[str, str] = {}
+        for number, entry in entries:
+            if entry["kind"] != "join":
+                continue
+            site, key = str(entry["site"]), str(entry["key"])
+            if site in keys:
+                self.problems.append(f"line {number}: {site} joins a second time")
+            if stated.get(site, key) != key:
+                self.problems.append(f"line {number}: {site} joins with the key {key}, and its key is {stated[site]}")
+            keys[site] = key
+        return keys
+
+    def _line(self, number: int, entry: Entry, key: str) -> None:
+        if not key:
+            if "signature" in entry:
+                self.problems.append(f"line {number} is signed, and line 1 names no coordinator: it was changed")
+            return
+        if entry.get("coordinator", key) != key:
+            self.problems.append(f"line {number}: the run was continued by another coordinator, {entry['coordinator']}")
+        elif not is_signed(signed_text(entry), str(entry.get("signature", "")), key):
+            self.problems.append(f"line {number} is not signed by the coordinator")
+        else:
+            self.n_lines_signed += 1
+
+    def _form(self, where: str, site: str, facts: Entry, key: str | None, round_no: int) -> ReplyForm | None:
+        """What the site signed; None, and a problem, where it did not."""
+        signed = facts.get("signed")
+        if key is None or not isinstance(signed, dict):
+            self.problems.append(f"{where}: its answer is not signed" if key else f"{where} never joined")
+            return None
+        content = str(signed.get("content", ""))
+        if not is_signed(content, str(signed.get("signature", "")), key):
+            self.problems.append(f"{where}: the signature is not by the key that it joined with")
+            return None
+        try:
+            form = ReplyForm.read(content)
+        except ReplyError as error:
+            self.problems.append(f"{where}: {error}")
+            return None
+        if (form.run, form.site, form.round_no) != (self.run, site, round_no):
+            self.problems.append(
+                f"{where}: it signed an answer of {form.site}, round {form.round_no + 1}, another time"
+            )
+        self.n_signed += 1
+        return form
+
+    def _answer(
+        self, where: str, site: str, facts: Entry, key: str | None, round_no: int, before: Mapping[str, Entry]
+    ) -> None:
+        """What is recorded of a site's answer is what it signed; `before` is what is recorded of the round before."""
+        if (form := self._form(where, site, facts, key, round_no)) is None:
+            return
+        said = {name: getattr(form, field) for name, field in REPORTED.items()}
+        said["err_replicates"] = [round(error, 5) for error in form.error_replicates]
+        said |= {name: getattr(form, name) for name in ASKED_FOR if name in facts}
+        if self.algorithm is not None:
+            said |= self.algorithm.signed(form, before.get(site, {}))
+        for name, value in said.items():
+            if facts.get(name) != value:
+                self.problems.append(f"{where}: {name} is {facts.get(name)}, and it signed {value}")
+
+    def _evaluation(self, where: str, site: str, facts: Entry, key: str | None, round_no: int) -> None:
+        if (form := self._form(where, site, facts, key, round_no)) is None:
+            return
+        if form.evaluation is None or form.evaluation.model_dump() != asdict(Evaluation.recorded(facts)):
+            self.problems.append(f"{where}: it signed another evaluation of the final model")
+
+
+def doubt_of(key: str) -> str:
+    """Why a coordinator's key that the caller neither gave nor holds proves nothing, and what to give."""
+    if not key:
+        return (
+            "no coordinator signed it, so that anybody could have written it; "
+            "--head HASH, with the hash of a line that the coordinator tells you, shows that it is the same"
+        )
+    return (
+        f"it is signed by {key}, a key that nobody vouches for; "
+        "give the key that the coordinator told you, with --coordinator KEY"
+    )

@@ -1,0 +1,208 @@
+"""A hospital: its data behind the Site protocol, and the memory that it keeps between rounds."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedce.base.errors import RunError
+from fedce.base.files import Arrays, read_tensors, write_tensors
+from fedce.base.ranges import SCORE
+from fedce.core.algorithm import Algorithm
+from fedce.core.codec import decode, encode
+from fedce.core.messages import Evaluation, Member, Reply, Task
+from fedce.core.params import Layout, Params, Vector
+from fedce.core.scoring import MIN_CASES, Floats, Grouping, dice_interval
+from fedce.core.site import Memory, Moments, Pull, Site, Trained
+from fedce.data import SiteData
+from fedce.learning.learner import Batch, Learner, check_finite
+
+N_REPLICATES = 20
+"""Bootstrap samples of the validation cases; a few more numbers a round for honest intervals."""
+
+
+def member_of(data: SiteData, classes: Mapping[str, Sequence[int]]) -> Member:
+    """What a site tells of its data."""
+    channels, height, width = data.images.shape[1:]
+    return Member(
+        name=data.name,
+        n_train=len(data.split.train),
+        n_validation=len(data.split.validation),
+        n_test=len(data.split.test),
+        shape=(channels, height, width),
+        classes={name: tuple(values) for name, values in classes.items()},
+        fingerprint=data.fingerprint,
+        **{f"n_{part}_cases": n for part, n in data.n_cases_by_part.items()},
+    )
+
+
+class Hospital:
+    """One site's images, and a network lent to it."""
+
+    def __init__(self, data: SiteData, learner: Learner, class_names: tuple[str, ...], seed: int) -> None:
+        self.data = data
+        self.learner = learner
+        self.class_names = class_names
+        self.seed = seed
+        self._validated: tuple[Params, Floats] | None = None
+
+    @property
+    def name(self) -> str:
+        return self.data.name
+
+    @property
+    def n_train(self) -> int:
+        return len(self.data.split.train)
+
+    # Each split becomes tensors at its first use, in the process that uses it.
+    @cached_property
+    def _train(self) -> Batch:
+        return self._batch(self.data.split.train)
+
+    @cached_property
+    def _validation(self) -> "_Scored":
+        return self._scored(self.data.split.validation)
+
+    @cached_property
+    def _test(self) -> "_Scored":
+        return self._scored(self.data.split.test)
+
+    def _batch(self, rows: NDArray[np.int64]) -> Batch:
+        return self.learner.batch(self.data.images[rows], self.data.masks[rows])
+
+    def _scored(self, rows: NDArray[np.int64]) -> "_Scored":
+        items, cases = self.data.items, self.data.cases
+        return _Scored(self._batch(rows), Grouping.of([items[row] for row in rows], [cases[row] for row in rows]))
+
+    def _dice(self, params: Params, part: "_Scored") -> Floats:
+        """(cases, classes)."""
+        return part.grouping.dice(self.learner.counts(params, part.batch))
+
+    def train(self, params: Params, round_no: int, moments: Moments, pull: Pull | None = None) -> Trained:
+        trained = self.learner.train(params, self._train, round_seed(self.seed, self.name, round_no), moments, pull)
+        check_finite(self.name, trained)
+        return trained
+
+    def loss(self, params: Params) -> float:
+        return self.learner.mean_loss(params, self._train)
+
+    def gradient(self, params: Params) -> tuple[float, Vector]:
+        """Mean loss on the training split as training sees it, and its gradient."""
+        return self.learner.gradient(params, self._train)
+
+    def score(self, params: Params) -> float:
+        return float(self._validate(params).mean())
+
+    def score_replicates(self, params: Params) -> tuple[float, ...]:
+        if self._validation.grouping.n_cases < MIN_CASES:
+            return ()
+        # The fractions of a sample sum to 1 only up to rounding.
+        return tuple(SCORE.nearest(score) for score in (self._resampling @ self._validate(params)).tolist())
+
+    def _validate(self, params: Params) -> Floats:
+        """Dice of each validation case. The last model's are kept, because its replicates are asked for next."""
+        if self._validated is None or self._validated[0] is not params:
+            self._validated = (params, self._dice(params, self._validation).mean(axis=1))
+        return self._validated[1]
+
+    @cached_property
+    def _resampling(self) -> Floats:
+        """How often each case is in each bootstrap sample, as a fraction of the sample."""
+        n = self._validation.grouping.n_cases
+        rng = np.random.default_rng(round_seed(0, self.name, 0))
+        fractions: Floats = rng.multinomial(n, np.full(n, 1 / n), size=N_REPLICATES) / n
+        return fractions
+
+    def evaluate(self, params: Params, without: Params | None) -> Evaluation:
+        test, seed = self._dice(params, self._test), round_seed(0, self.name, 0)
+        by_class = dict(zip(self.class_names, test.mean(axis=0).tolist(), strict=True))
+        return Evaluation(
+            validation_dice=self.score(params),
+            test_dice_by_class=by_class,
+            test_dice_without=float(self._dice(without, self._test).mean()) if without else None,
+            validation_interval=dice_interval(self._validate(params), seed),
+            test_interval=dice_interval(test.mean(axis=1), seed),
+        )
+
+
+@dataclass(frozen=True)
+class _Scored:
+    """A part that models are scored on."""
+
+    batch: Batch
+    grouping: Grouping
+
+
+def round_seed(seed: int, site: str, round_no: int) -> int:
+    """A seed of its own for each site and round, so that no random state has to be kept."""
+    return int.from_bytes(sha256(f"{seed}/{site}/{round_no}".encode()).digest()[:8]) >> 1
+
+
+def perform(algorithm: Algorithm, hospital: Site, task: Task, memory: Memory | None) -> tuple[Reply, Memory | None]:
+    """What a site does with a task, on whatever engine."""
+    start = perf_counter()
+    if task.action == "evaluate":
+        reply = algorithm.evaluate(hospital, task, memory)
+    elif task.action == "score":
+        scores = tuple(hospital.score(model) for model in task.models)
+        reply = Reply(hospital.name, task.round_no, hospital.n_train, scores=scores)
+    else:
+        reply, memory = algorithm.local(hospital, task, memory)
+    return replace(reply, seconds=perf_counter() - start), memory
+
+
+def memory_arrays(memory: Memory) -> tuple[Arrays, dict[str, Any]]:
+    """A memory as arrays and a JSON value."""
+    about, arrays = encode(memory)
+    return arrays, {"memory": about, "layout": memory.params.layout.digest}
+
+
+def memory_from(arrays: Arrays, about: dict[str, Any], layout: Layout, keeps: Any) -> Memory:
+    """`keeps`: what the algorithm keeps at a site, see `Algorithm.keeps`."""
+    like = Memory(0, Params(layout, arrays["/params"]), own=keeps if about["memory"]["own"] is not None else None)
+    return decode(like, about["memory"], arrays, layout)
+
+
+class MemoryFiles:
+    """A site's memory on its own disk: the last two that were asked for, so that a resumed server finds its round."""
+
+    def __init__(self, folder: Path, layout: Layout, keeps: Any = None, hint: str = "") -> None:
+        self.folder = folder
+        self.layout = layout
+        self.keeps = keeps
+        self.hint = hint or f"; delete {folder}: the site's next error is then not measured"
+
+    def load(self, before: int) -> Memory | None:
+        """The newest memory of a round before that one, or None.
+
+        Later ones are of rounds that a kill undid: the server never learned of them. They must not count among the
+        last two.
+        """
+        for undone in [path for path in self._files() if path >= self._path(before)]:
+            undone.unlink()
+        if not (files := self._files()):
+            return None
+        arrays, about = read_tensors(files[-1], self.hint)
+        if about.get("layout") != self.layout.digest:
+            raise RunError(f"{files[-1]} is of another network; was [model] changed?")
+        try:
+            return memory_from(arrays, about, self.layout, self.keeps)
+        except (LookupError, ValueError, TypeError) as error:
+            raise RunError(f"{files[-1]} is no memory that can be used ({error}){self.hint}") from None
+
+    def save(self, memory: Memory) -> None:
+        write_tensors(self._path(memory.round_no), *memory_arrays(memory))
+        for old in self._files()[:-2]:
+            old.unlink()
+
+    def _files(self) -> list[Path]:
+        return sorted(self.folder.glob("round-*.safetensors"))
+
+    def _path(self, round_no: int) -> Path:
+        return self.folder / f"round-{round_no:06d}.safetensors"

@@ -1,0 +1,141 @@
+"""A site in its hospital: its images, its key, its memory, and the answers that it gives. Nothing else leaves it."""
+
+import json
+import traceback
+from contextlib import suppress
+from dataclasses import asdict
+from functools import cached_property
+from pathlib import Path
+from time import time
+
+import torch
+
+from fedce import algorithms
+from fedce.base.config import BUILT_IN, Config
+from fedce.base.errors import ConfigError, DataError, FedceError, RunError
+from fedce.base.files import Arrays, append_line
+from fedce.base.identity import Identity
+from fedce.core.messages import Task
+from fedce.core.site import Memory, Site
+from fedce.data import SiteData, Sites, load_site
+from fedce.data.sites import with_n_channels
+from fedce.learning import networks as models
+from fedce.learning.learner import Learner
+from fedce.site import attacks
+from fedce.site.hospital import MemoryFiles, member_of, perform
+from fedce.site.wire import Failure, Hello, MemberForm, Parcel, Signed, TaskForm, kind_of, reply_form, task_from
+
+
+def at_hospital(config: Config, site: str, data: str) -> Config:
+    """The experiment as a hospital runs it: `data` is its folder, or one that holds it, or a built-in federation."""
+    source = data
+    if data not in BUILT_IN:
+        path = Path(data).expanduser().resolve()
+        whole = site.rpartition(".")[0] if config.data.shards > 1 else site
+        if (path / whole).is_dir() or (path / f"client_{whole}.json").is_file():
+            source = str(path)
+        elif path.name == whole and path.is_dir():
+            source = str(path.parent)
+        else:
+            raise DataError(f"{data} is not the folder of site {site!r}, and holds none of that name")
+    # A root for datalists' paths is stated by the coordinator, for a machine that is not this one.
+    own = config.data.model_copy(update={"source": source, "root": None})
+    return config.model_copy(update={"data": own})
+
+
+class Resident:
+    """Answers hellos and tasks for one site, as long as its process lives; what must outlive that is on its disk."""
+
+    def __init__(self, config: Config, site: str, home: Path, versions: dict[str, str]) -> None:
+        self.config, self.site, self.home, self.versions = config, site, home, versions
+        self.identity = Identity.at(home / "key.pem")
+        self.algorithm = algorithms.made_for(config)
+        self._memory: tuple[str, Memory] | None = None
+        self._tools: dict[int, tuple[Learner, Site]] = {}
+        torch.set_num_threads(1)
+
+    @cached_property
+    def sites(self) -> Sites:
+        """The site's own images alone."""
+        return load_site(self.config.data, self.site)
+
+    @property
+    def data(self) -> SiteData:
+        only: SiteData = self.sites[0]
+        return only
+
+    def answer(self, parcel: Parcel) -> Parcel:
+        """To whatever is asked; a failure is an answer too."""
+        try:
+            if kind_of(parcel.about) == "hello":
+                return self._introduce(Hello.read(parcel.about))
+            return self._work(TaskForm.read(parcel.about), parcel.arrays)
+        except Exception as error:  # noqa: BLE001 (whatever it was, the server must learn of it, and this site's log)
+            self._log("".join(traceback.format_exception(error)).rstrip())
+            return self._signed(Failure(site=self.site, what=_told(error)).model_dump_json())
+
+    def _signed(self, content: str, arrays: Arrays | None = None) -> Parcel:
+        return Parcel(Signed(content=content, signature=self.identity.sign(content)).model_dump_json(), arrays or {})
+
+    def _introduce(self, hello: Hello) -> Parcel:
+        self._log(f"asked by run {hello.run} who is here")
+        form = MemberForm(
+            **asdict(member_of(self.data, self.sites.classes)),
+            run=hello.run,
+            nonce=hello.nonce,
+            versions=self.versions,
+            key=self.identity.public,
+        )
+        return self._signed(form.model_dump_json())
+
+    def _work(self, form: TaskForm, arrays: Arrays) -> Parcel:
+        if form.site != self.site:
+            raise ConfigError(f"a task for {form.site!r} came to {self.site!r}")
+        if form.n_channels not in self._tools:
+            self._tools = {form.n_channels: self._make_tools(form.n_channels)}
+        learner, hospital = self._tools[form.n_channels]
+        task = task_from(form, arrays, learner.layout)
+        files = MemoryFiles(self.home / form.run / "memory", learner.layout, self.algorithm.keeps)
+        # Scoring others' models needs no memory, and must not touch that of the round which it belongs to.
+        memory = None if task.action == "score" else self._recall(form.run, task, files)
+        reply, memory = perform(self.algorithm, hospital, task, memory)
+        reply = attacks.said(reply, self.config.freerider.plant.get(self.site))
+        if task.action == "train" and memory is not None:
+            if task.persist:
+                files.save(memory)
+            self._memory = (form.run, memory)
+        self._record(form.run, task, reply.score)
+        sent = {} if reply.params is None else {"params": reply.params.vector}
+        return self._signed(reply_form(reply, form.run, task.action).model_dump_json(), sent)
+
+    def _recall(self, run: str, task: Task, files: MemoryFiles) -> Memory | None:
+        if self._memory and self._memory[0] == run and self._memory[1].round_no < task.round_no:
+            return self._memory[1]
+        # A round that is asked for again was lost on its way: what it left behind must not count.
+        return files.load(before=task.round_no)
+
+    def _make_tools(self, n_channels: int) -> tuple[Learner, Site]:
+        config, classes = self.config, tuple(self.sites.classes)
+        network = models.build(config.model, n_channels, len(classes), config.seed)
+        device = models.choose_device(config.engine.device)
+        learner = Learner(network, config.train, config.data.normalize, device)
+        data = with_n_channels(self.data, n_channels)
+        hospital = attacks.hospital([data], self.site, learner, classes, config.seed, config.freerider.plant)
+        return learner, hospital
+
+    def _record(self, run: str, task: Task, score: float | None) -> None:
+        """What the site was told, for its own eyes."""
+        told = {"time": time(), "round": task.round_no, "action": task.action, "weight": task.rho, "score": score}
+        (self.home / run).mkdir(exist_ok=True)
+        append_line(self.home / run / "rounds.jsonl", json.dumps({**told, "shares": dict(task.shares)}))
+
+    def _log(self, text: str) -> None:
+        with suppress(RunError):  # On a full disk the answer still goes out.
+            append_line(self.home / "site.log", f"{time():.0f} {text}")
+
+
+def _told(error: Exception) -> str:
+    """What the server may know: an error's text may hold names of files or patients, so it stays here."""
+    what = "its data can't be used" if isinstance(error, DataError) else type(error).__name__
+    fault = "" if isinstance(error, FedceError) else "a fault of the program, "
+    return f"{fault}{what}; see site.log in the site's own folder"

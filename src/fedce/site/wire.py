@@ -1,0 +1,273 @@
+"""Tasks and replies as an engine carries them: a JSON value, and arrays that are large. No pickle.
+
+What comes from the other side is checked here for its form (types, sizes, nothing unknown); what it says is checked by
+the round loop. A reply is signed by its site: the signature covers the JSON value, which holds the model's digest.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from hashlib import sha256
+from typing import Annotated, Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from safetensors import SafetensorError
+from safetensors.numpy import load as tensors_from_bytes
+from safetensors.numpy import save as tensors_to_bytes
+
+from fedce.base.config import SITE_NAME, short_enough
+from fedce.base.errors import ReplyError, first_problem
+from fedce.base.ranges import Images, Loss, Novelty, Replicates, Score, Seconds, TrainImages
+from fedce.core.messages import MAX_MODELS, Evaluation, Member, Reply, Task
+from fedce.core.params import Layout, Params
+
+Arrays = Mapping[str, NDArray[Any]]
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+SiteName = Annotated[str, Field(pattern=SITE_NAME), AfterValidator(short_enough)]
+"""It becomes the name of a folder and of a file."""
+Hex = Annotated[str, Field(max_length=128, pattern="^[0-9a-f]*$")]
+Number = Annotated[float, Field(allow_inf_nan=False)]
+Side = Annotated[int, Field(ge=1, le=4096)]
+MAX_ABOUT = 1_000_000
+"""Characters of a JSON value; everything that is large is an array."""
+
+
+@dataclass(frozen=True, eq=False)
+class Parcel:
+    """What goes over a network in one piece."""
+
+    about: str
+    """A JSON value."""
+    arrays: Arrays
+
+    def to_bytes(self) -> bytes:
+        """In one piece: the JSON value's length, the value, the arrays as safetensors."""
+        about = self.about.encode()
+        return len(about).to_bytes(8) + about + tensors_to_bytes(dict(self.arrays))
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> Self:
+        end = 8 + int.from_bytes(content[:8])
+        try:
+            return cls(content[8:end].decode(), tensors_from_bytes(content[end:]))
+        except (SafetensorError, ValueError, KeyError) as error:
+            raise ReplyError(f"its message can't be read ({error})") from None
+
+
+class _Form(BaseModel):
+    """What a JSON value must look like."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    @classmethod
+    def read(cls, text: str) -> Self:
+        if len(text) > MAX_ABOUT:
+            raise ReplyError(f"its message is {len(text)} characters long, at most {MAX_ABOUT} are read")
+        try:
+            return cls.model_validate_json(text)
+        except ValidationError as error:
+            raise ReplyError(f"its message has the wrong form ({first_problem(error)[:300]})") from None
+
+
+class Hello(_Form):
+    """The server asks who is there."""
+
+    kind: Literal["hello"] = "hello"
+    run: Hex
+    nonce: Hex
+    """Comes back signed, so that an old answer can't be sent again."""
+
+
+class TaskForm(_Form):
+    kind: Literal["task"] = "task"
+    run: Hex
+    site: Name
+    round_no: int
+    action: Literal["train", "score", "evaluate"]
+    rho: Number | None
+    has_its_statistics: bool
+    score_local: bool
+    persist: bool
+    shares: dict[Name, Number]
+    n_channels: int
+    """What the network takes; a grey site among colour ones repeats its channel."""
+    n_models: Annotated[int, Field(ge=0, le=MAX_MODELS)]
+
+
+class MemberForm(_Form):
+    """A site says who it is."""
+
+    kind: Literal["member"] = "member"
+    run: Hex
+    nonce: Hex
+    name: SiteName
+    n_train: TrainImages
+    n_validation: TrainImages
+    n_test: Images
+    shape: tuple[Literal[1, 3], Side, Side]
+    """(channels, height, width): grey or colour."""
+    classes: dict[Name, Annotated[tuple[int, ...], Field(max_length=256)]]
+    fingerprint: Hex
+    n_train_cases: Annotated[int, Field(ge=0, le=10**9)] = 0
+    n_validation_cases: Annotated[int, Field(ge=0, le=10**9)] = 0
+    n_test_cases: Annotated[int, Field(ge=0, le=10**9)] = 0
+    versions: dict[Name, Name]
+    key: Name
+    """The site's public key."""
+
+    @property
+    def member(self) -> Member:
+        return Member(**{field.name: getattr(self, field.name) for field in fields(Member)})
+
+
+class _EvaluationForm(_Form):
+    validation_dice: Score
+    test_dice_by_class: Annotated[dict[Name, Score], Field(min_length=1)]
+    test_dice_without: Score | None
+    validation_interval: tuple[Score, Score] | None = None
+    test_interval: tuple[Score, Score] | None = None
+
+
+class ReplyForm(_Form):
+    kind: Literal["reply"] = "reply"
+    run: Hex
+    site: Name
+    round_no: int
+    action: Literal["train", "score", "evaluate"]
+    n_train: TrainImages
+    score: Score | None
+    error_without: Score | None
+    error_replicates: Replicates
+    novelty: Novelty | None
+    loss: Loss | None
+    loss_before: Loss | None
+    score_local: Score | None
+    scores: Annotated[list[Score], Field(max_length=MAX_MODELS)]
+    evaluation: _EvaluationForm | None
+    seconds: Seconds
+    model: Hex
+    """Digest of the model that comes with it, or nothing."""
+
+
+class Failure(_Form):
+    """A site could not do what it was asked; the details stay in its own log."""
+
+    kind: Literal["failure"] = "failure"
+    site: Name
+    what: Annotated[str, Field(max_length=300)]
+
+
+class Signed(_Form):
+    """A site's answer as it is sent."""
+
+    content: Annotated[str, Field(max_length=MAX_ABOUT)]
+    """The JSON value that was signed, to the letter."""
+    signature: Annotated[str, Field(max_length=200)]
+
+
+def task_parcel(task: Task, run: str, n_channels: int) -> Parcel:
+    form = TaskForm(
+        run=run,
+        site=task.site,
+        round_no=task.round_no,
+        action=task.action,
+        rho=task.rho,
+        has_its_statistics=task.has_its_statistics,
+        score_local=task.score_local,
+        persist=task.persist,
+        shares=dict(task.shares),
+        n_channels=n_channels,
+        n_models=len(task.models),
+    )
+    arrays = {"params": task.params.vector}
+    arrays |= {f"model-{i}": model.vector for i, model in enumerate(task.models)}
+    return Parcel(form.model_dump_json(), arrays)
+
+
+def task_from(form: TaskForm, arrays: Arrays, layout: Layout) -> Task:
+    return Task(
+        site=form.site,
+        round_no=form.round_no,
+        params=_params(arrays, "params", layout),
+        rho=form.rho,
+        has_its_statistics=form.has_its_statistics,
+        action=form.action,
+        models=tuple(_params(arrays, f"model-{i}", layout) for i in range(form.n_models)),
+        score_local=form.score_local,
+        shares=form.shares,
+        persist=form.persist,
+    )
+
+
+def reply_form(reply: Reply, run: str, action: Literal["train", "score", "evaluate"]) -> ReplyForm:
+    """A reply as it is sent; one with a number out of its range is refused before it leaves the site."""
+    evaluation = reply.evaluation
+    try:
+        return ReplyForm(
+            run=run,
+            site=reply.site,
+            round_no=reply.round_no,
+            action=action,
+            n_train=reply.n_train,
+            score=reply.score,
+            error_without=reply.error_without,
+            error_replicates=list(reply.error_replicates),
+            novelty=reply.novelty,
+            loss=reply.loss,
+            loss_before=reply.loss_before,
+            score_local=reply.score_local,
+            scores=list(reply.scores),
+            evaluation=_EvaluationForm(**asdict(evaluation)) if evaluation else None,
+            seconds=reply.seconds,
+            model=_digest(reply.params.vector) if reply.params is not None else "",
+        )
+    except ValidationError as error:
+        raise ReplyError(f"the reply of {reply.site!r} can't be sent ({first_problem(error)[:300]})") from None
+
+
+def reply_from(form: ReplyForm, arrays: Arrays, layout: Layout) -> Reply:
+    evaluation = form.evaluation
+    params = _params(arrays, "params", layout) if form.model else None
+    if params is not None and _digest(params.vector) != form.model:
+        raise ReplyError("its model is not the one that it signed")
+    return Reply(
+        site=form.site,
+        round_no=form.round_no,
+        n_train=form.n_train,
+        params=params,
+        score=form.score,
+        error_without=form.error_without,
+        error_replicates=tuple(form.error_replicates),
+        novelty=form.novelty,
+        loss=form.loss,
+        loss_before=form.loss_before,
+        score_local=form.score_local,
+        scores=tuple(form.scores),
+        evaluation=Evaluation(**evaluation.model_dump()) if evaluation else None,
+        seconds=form.seconds,
+    )
+
+
+class _Kind(BaseModel):
+    kind: str = ""
+
+
+def kind_of(about: str) -> str:
+    """What a JSON value says it is; only that is looked at."""
+    try:
+        return _Kind.model_validate_json(about[:MAX_ABOUT]).kind
+    except ValidationError:
+        return ""
+
+
+def _params(arrays: Arrays, key: str, layout: Layout) -> Params:
+    vector = arrays.get(key)
+    if not isinstance(vector, np.ndarray) or vector.dtype != np.float32 or vector.shape != (layout.size,):
+        came = "nothing" if vector is None else f"{getattr(vector, 'dtype', '?')} {getattr(vector, 'shape', '?')}"
+        raise ReplyError(f"expected a model of {layout.size} numbers of 32 bits, got {came}")
+    return Params(layout, vector)
+
+
+def _digest(vector: NDArray[np.float32]) -> str:
+    return sha256(np.ascontiguousarray(vector).data).hexdigest()
