@@ -16,6 +16,7 @@ from flwr.serverapp import Grid
 from fedce.algorithms import FedCE as Algorithm
 from fedce.engines.flower import Contribution, FedCE
 from fedce.engines.flower.strategy import is_statistic, to_params, to_record
+from fedce.guard import Guarded
 from support import FakeFederation, FakeSite
 
 ROOT = Path(__file__).parents[2]
@@ -103,7 +104,8 @@ def test_the_same_shares_and_weights_as_our_own_round_loop():
     strategy = FedCE(fraction_evaluate=0.0)
     result = run(strategy, wire_of())
     ours = FakeFederation(
-        Algorithm(), [FakeSite(site, update, score=lambda w: score(w.vector)) for site, update in UPDATES.items()]
+        Guarded(Algorithm()),
+        [FakeSite(site, update, score=lambda w: score(w.vector)) for site, update in UPDATES.items()],
     )
     state = ours.run(4)
     assert strategy.shares == dict(state.shares)

@@ -274,7 +274,7 @@ class Config(_Table):
     guard: Guard = "standard"
     """Leave out updates and running statistics that are bad rather than new, for every algorithm (docs/trust.md); off:
     replies are checked for form, range, layout and finite numbers alone, and the arithmetic is the paper's."""
-    max_length: Annotated[float, Field(gt=1)] = 8.0
+    max_length: Annotated[float, Field(gt=1)] = 6.0
     """With guard = "standard": reject an update longer than this multiple of the round's median length; inf: never."""
     data: DataConfig = DataConfig()
     model: ModelConfig = ModelConfig()

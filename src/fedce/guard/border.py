@@ -31,7 +31,7 @@ SEEN_AT_THE_BORDER = (
 class Limits:
     """What the guard asks of a model before the algorithm sees it: it is compared with the round's others."""
 
-    max_length: float = 8.0
+    max_length: float = 6.0
     """Reject an update longer than this multiple of the round's median length; inf: never reject."""
     statistics: bool = True
     """Whether running statistics are checked (guard/statistics.py); not where every site keeps its own."""

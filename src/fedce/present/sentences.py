@@ -94,8 +94,8 @@ def _order(settled_from: int | None, n_rounds: int) -> list[str]:
 def looked_for_cheats(config: Config) -> bool:
     """Whether the guard or the detector was on."""
     algorithm = built_in(config)
-    guarded = getattr(algorithm, "guard", "off") != "off"
-    return guarded or (config.freerider.detect and getattr(algorithm, "exchanges", True))
+    exchanges = algorithm is None or algorithm.traits.exchanges
+    return exchanges and (config.guard == "standard" or config.freerider.detect)
 
 
 def in_doubt(doubt: str) -> list[str]:
