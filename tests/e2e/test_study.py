@@ -270,3 +270,14 @@ def test_numbers_stay_whole_in_a_narrow_terminal(capsys):
         assert max(map(len, out.splitlines())) <= width
         assert out.count("goes") == 10
     assert " change of the loss " in out, "where there is room, a header is one line"
+
+
+def test_some_of_the_papers_sites_have_no_numbers_of_the_paper_beside_them(tmp_path: Path, fedce):
+    small = ("--set", "model.channels=[4,8]", "--rounds", 2, "--seeds", "0", "--methods", "fedavg,fedce")
+    some = ("--data", "fundus6", "--set", "data.scale=tiny", "--set", 'data.sites=["site2","site3"]')
+    for study in ("performance", "contribution", "fairness"):
+        run = fedce("study", study, *some, *small, "--store", tmp_path / "store", "--out", tmp_path / study, "--json")
+        assert run.exit_code == 0, run.output
+        (outcome,) = json.loads(run.stdout)["outcomes"]
+        headers = [name for table in outcome["tables"].values() for name in table["header"]]
+        assert not any("paper" in name for name in headers)

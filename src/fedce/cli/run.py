@@ -32,7 +32,6 @@ from fedce.cli.options import (
 
 if TYPE_CHECKING:
     from fedce.base.config import Config
-    from fedce.federation.session import Observer, Result
     from fedce.present.progress import RunDisplay
 
 
@@ -109,31 +108,17 @@ def _conduct(config: "Config | None", out: Path, workers: int | None, *, replace
 
     with RunDisplay(quiet=as_json, out=out) as display:
         display.notice(STARTING)
+        from fedce.engines.starting import conduct
         from fedce.federation.session import Observer
         from fedce.present.reported import complete
 
         observer = Observer(display.notice, display.start, display.round)
         with _told_how_to_go_on(display, out):
-            result = _train(config, out, observer, workers, replace)
+            result = conduct(config, out, workers=workers, replace=replace, observer=observer, command=command_line())
             complete(result)
         display.finish(result.values)
     if as_json:
         echo_json({"run": str(out), **result.values})
-
-
-def _train(config: "Config | None", out: Path, observer: "Observer", workers: int | None, replace: bool) -> "Result":
-    """By the engine that the experiment names."""
-    from fedce.engines.starting import execute, resume
-    from fedce.record.folder import RunFolder
-
-    command, carried = command_line(), config or RunFolder.open(out).config
-    if carried.engine.name != "local":
-        carrier = import_module(f"fedce.engines.{carried.engine.name}")
-        result: Result = carrier.run_here(carried, out, observer, command, resume=config is None, replace=replace)
-        return result
-    if config is None:
-        return resume(out, workers=workers, observer=observer, command=command)
-    return execute(config, out, replace=replace, observer=observer, command=command)
 
 
 @contextmanager

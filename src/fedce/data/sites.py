@@ -108,6 +108,24 @@ def load_sites(source: str | DataConfig = "fundus6", *, notify: Notify | None = 
     return found
 
 
+def site_names(config: DataConfig) -> list[str]:
+    """Who takes part, from folders and file names alone: no image is decoded."""
+    if config.source in BUILT_IN:
+        federation, scale = synthetic.FEDERATIONS[config.source], synthetic.SCALES[config.scale]
+        whole = list(_chosen(synthetic.counts(federation, scale.share), config))
+    else:
+        problems = Problems()
+        whole = list(_chosen(find_items(config, problems), config))
+        problems.raise_any(config.source)
+    if config.shards == 1:
+        return whole
+    return [_shard_name(name, i) for name in whole for i in range(config.shards)]
+
+
+def _shard_name(site: str, i: int) -> str:
+    return f"{site}.{i + 1}"
+
+
 def load_site(config: DataConfig, site: str, *, notify: Notify | None = None) -> Sites:
     """One site alone, as it is in its hospital: a federation of one."""
     uncut = site.rpartition(".")[0] if config.shards > 1 else site
@@ -156,7 +174,7 @@ def _shard(site: SiteData, i: int, rows: NDArray[np.int64]) -> SiteData:
         np.array([place[int(row)] for row in part if int(row) in place], np.int64) for part in site.split.parts.values()
     ]
     return SiteData(
-        name=f"{site.name}.{i + 1}",
+        name=_shard_name(site.name, i),
         images=site.images[rows],
         masks=site.masks[rows],
         files=tuple(site.files[row] for row in rows),

@@ -19,7 +19,7 @@ from fedce.base.config import Config
 from fedce.base.errors import ConfigError, EngineError
 from fedce.base.files import read_json
 from fedce.core.messages import Member
-from fedce.data import load_sites
+from fedce.data.sites import site_names
 from fedce.engines.shared import die_with_parent
 from fedce.federation.plan import resolve
 from fedce.federation.session import Observer, Result
@@ -75,7 +75,7 @@ class Trial:
 def begun(config: Config, out: Path, observer: Observer, *, resume: bool, replace: bool) -> Trial:
     """A new run folder, or one that goes on; told if that is finished."""
     config = resolve(config)
-    sites = [site.name for site in load_sites(config.data, notify=observer.notice)]
+    sites = site_names(config.data)
     members = config.engine.members or dict.fromkeys(sites, "")
     config = config.model_copy(update={"engine": config.engine.model_copy(update={"members": members})})
     trial = Trial(config, sites, RunFolder(out), out.with_name(f"{out.name}.engine").resolve())

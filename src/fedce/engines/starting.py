@@ -3,6 +3,7 @@
 import secrets
 from collections.abc import Mapping
 from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
 from time import time
 from typing import Any
@@ -63,7 +64,29 @@ def run(
             "engine": {"workers": workers, **(settings or {}).get("engine", {})},
         }
     )
-    return execute(config, Path(out), sites=members, replace=replace, observer=observer, command="fedce.run(...)")
+    return conduct(config, Path(out), sites=members, replace=replace, observer=observer, command="fedce.run(...)")
+
+
+def conduct(
+    config: Config | None,
+    out: Path,
+    *,
+    sites: Sites | None = None,
+    workers: int | None = None,
+    replace: bool = False,
+    observer: Observer | None = None,
+    command: str = "",
+) -> Result:
+    """Run an experiment by the engine that it names or, without one, go on with the run in `out`."""
+    observer = observer or Observer()
+    wanted = config or RunFolder.open(out).config
+    if wanted.engine.name != "local":
+        carrier = import_module(f"fedce.engines.{wanted.engine.name}")
+        carried: Result = carrier.run_here(wanted, out, observer, command, resume=config is None, replace=replace)
+        return carried
+    if config is None:
+        return resume(out, workers=workers, sites=sites, observer=observer, command=command)
+    return execute(config, out, sites=sites, replace=replace, observer=observer, command=command)
 
 
 def execute(

@@ -53,7 +53,7 @@ def about(context: Context, command: str) -> dict[str, Any]:
         f"{len(context.sites)} sites, {n_images} training images of {width}x{height} pixels, "
         f"{context.config.n_rounds} rounds, seed{'s' if len(context.seeds) > 1 else ''} {seeds}."
     )
-    if context.data in paper.DICE:
+    if context.printed:
         size += f" The paper: {paper.SETTINGS}."
     name = Path(context.data).name
     return {"command": command, "data": name, "size": size, "seeds": list(context.seeds), "versions": versions()}

@@ -12,6 +12,7 @@ from fedce.data import Sites
 from fedce.federation.session import Result
 from fedce.questions.compare import Row, compare, table_for
 from fedce.questions.jobs import Store
+from fedce.studies import paper
 
 METHODS = ("standalone", "fedavg", "uniform", "qfedavg", "cffl", "fedci", "cgsv", "fedce", "fedce-sum")
 """The paper's Table 1, and Uniform, which it lacks."""
@@ -92,6 +93,11 @@ class Context:
     @cached_property
     def sites(self) -> Sites:
         return self.store.sites(self.config.data)
+
+    @property
+    def printed(self) -> str:
+        """The federation of this name in the paper's tables; empty for any other, or for some of its sites alone."""
+        return self.data if self.data in paper.DICE and tuple(self.names) == paper.CLIENTS else ""
 
     @property
     def names(self) -> list[str]:

@@ -44,7 +44,7 @@ def evaluate(context: Context) -> Outcome:
 
 
 def _agreement(context: Context, rows: list[comparing.Row], truth: valuing.Truth) -> Table:
-    printed = paper.AGREEMENT.get(context.data, {})
+    printed = paper.AGREEMENT.get(context.printed, {})
     header = ["method", "Pearson, %", "95 % interval", "p", "Spearman, %", "Euclid", "cosine", "order over seeds (tau)"]
     header += ["paper's Pearson", "paper's Euclid", "paper's cosine"] if printed else []
     return Table(
@@ -96,7 +96,8 @@ def _worth(context: Context, truth: valuing.Truth) -> Table:
     """The appendix's tables: Dice without each site, the drop, its share, and the share of training images."""
     images = {site.name: len(site.split.train) for site in context.sites}
     total = sum(images.values())
-    printed = paper.LEAVE_ONE_OUT.get(context.data)
+    shares = paper.LEAVE_ONE_OUT.get(context.printed)
+    printed = dict(zip(paper.CLIENTS, shares, strict=True)) if shares else {}
     whole, *without = _mean_dice(context)
     header = ["site", "Dice without it", "drop", *(f"drop, seed {seed}" for seed in context.seeds), "share, %"]
     header += ["training images", "their share, %", *(["paper's share, %"] if printed else [])]
@@ -114,9 +115,9 @@ def _worth(context: Context, truth: valuing.Truth) -> Table:
                 100 * truth.shares[site],
                 str(images[site]),
                 100 * images[site] / total,
-                *([printed[i]] if printed else []),
+                *([printed[site]] if printed else []),
             ]
-            for i, (site, dice) in enumerate(zip(context.names, without, strict=True))
+            for site, dice in zip(context.names, without, strict=True)
         ],
     )
 

@@ -25,7 +25,7 @@ def evaluate(context: Context) -> Outcome:
     compared = context.compare(_methods(context))
     alone = next(row for row in compared if row.algorithm == "standalone")
     rows = [row for row in compared if row is not alone]
-    printed = paper.FAIRNESS.get(context.data, {})
+    printed = paper.FAIRNESS.get(context.printed, {})
     header = ["method", "Pearson, %", "Euclid", "worst", "Std.", "Jain", "Gini"]
     header += ["paper's Pearson", "paper's Euclid"] if printed else []
     fairness = Table(

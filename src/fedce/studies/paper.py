@@ -1,5 +1,7 @@
 """Numbers that the paper prints, to set beside ours. Dice and correlations in per cent; clients 1 to 6."""
 
+CLIENTS = tuple(f"site{i}" for i in range(1, 7))
+"""Their names here, in the paper's order."""
 # Table 1: Dice of each client; the appendix repeats it with the deviation over three seeds.
 DICE = {
     "fundus6": {

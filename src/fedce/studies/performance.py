@@ -22,7 +22,7 @@ def evaluate(context: Context) -> Outcome:
     tables = [_dice(context, rows)]
     if len(rows[0].dice_by_class) > 1:
         tables.append(_by_class(rows))
-    if context.data in paper.DICE:
+    if context.printed:
         tables.append(_beside_the_paper(context, rows))
     return Outcome("performance", TITLE, _findings(context, rows), tables)
 
@@ -66,7 +66,7 @@ def _by_class(rows: list[Row]) -> Table:
 
 
 def _beside_the_paper(context: Context, rows: list[Row]) -> Table:
-    printed = paper.DICE[context.data]
+    printed = paper.DICE[context.printed]
     return Table(
         "dice-beside-the-paper",
         f"Average and deviation over sites beside the paper's ({paper.SETTINGS}).",
@@ -100,7 +100,7 @@ def _findings(context: Context, rows: list[Row]) -> list[str]:
         said(fairest, "smallest deviation over sites", lambda m: f"{100 * federated[m].std_over_sites:.1f}", title_of),
         said(safest, "highest Dice at its worst site", lambda m: f"{100 * federated[m].worst:.1f} %", title_of),
     ]
-    if context.data in paper.DICE:
+    if context.printed:
         findings.append(
             "In the paper FedCE (Multi.) has the highest average and the smallest deviation on both tasks: "
             + _as_in_the_paper(highest, fairest)

@@ -1,0 +1,59 @@
+"""One way to start a run, whoever starts it."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from fedce.base.config import parse
+from fedce.base.errors import ConfigError
+from fedce.data import load_sites
+from fedce.data.sites import site_names
+from fedce.engines import starting
+from fedce.engines.launching import begun
+from fedce.federation.session import Observer
+from fedce.questions.doctor import examine, verdict_of
+from support import HOSPITALS, write_site
+
+
+@pytest.mark.parametrize("engine", ["flower", "nvflare"])
+def test_python_runs_by_the_engine_that_its_settings_name(engine, tmp_path: Path, monkeypatch):
+    asked = []
+    carrier = SimpleNamespace(run_here=lambda config, out, *rest, **options: asked.append((config, out, options)))
+    monkeypatch.setattr(starting, "import_module", {f"fedce.engines.{engine}": carrier}.__getitem__)
+    starting.run(
+        load_sites("fundus6", scale="tiny"), out=tmp_path / "run", rounds=2, settings={"engine": {"name": engine}}
+    )
+    ((config, out, options),) = asked
+    assert (config.engine.name, config.rounds, out) == (engine, 2, tmp_path / "run")
+    assert options == {"resume": False, "replace": False}
+    assert not (tmp_path / "run").exists(), "nothing ran here"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"scale": "tiny"},
+        {"scale": "tiny", "sites": ["site2", "site4"]},
+        {"scale": "tiny", "source": "prostate6", "shards": 2},
+    ],
+)
+def test_names_of_sites_are_those_of_the_loaded_ones(data):
+    config = parse({"data": data}).data
+    assert site_names(config) == [site.name for site in load_sites(config)]
+
+
+def test_an_engine_is_begun_without_decoding_an_image(tmp_path: Path):
+    for site in HOSPITALS:
+        (write_site(tmp_path / "data", site, n=3) / "images" / "0.png").write_bytes(b"this is no image")
+    config = parse({"data": {"source": str(tmp_path / "data")}, "engine": {"name": "flower"}})
+    trial = begun(config, tmp_path / "run", Observer(), resume=False, replace=False)
+    assert trial.sites == list(HOSPITALS)
+
+
+def test_what_can_not_be_reconstructed_is_refused_before_round_1(tmp_path: Path):
+    config = parse({"data": {"scale": "tiny"}, "algorithm": {"name": "fedadam"}, "reconstruction": True})
+    findings = list(examine(config, tmp_path / "run", lambda message: None))
+    assert not verdict_of(findings)["ready"]
+    with pytest.raises(ConfigError, match="reconstruction: only for methods whose common model is the weighted mean"):
+        starting.execute(config, tmp_path / "run")
