@@ -23,6 +23,7 @@ from fedce.core.draw import Draw
 from fedce.core.messages import Evaluation, Reply, Task
 from fedce.core.params import Entry, Layout, Params
 from fedce.core.site import Memory, Moments, Pull, Trained
+from fedce.federation.asking import Rules
 from fedce.federation.loop import rounds
 from fedce.guard import Guarded
 from fedce.site.hospital import perform, round_seed
@@ -94,7 +95,7 @@ def run(seed: int, n_rounds: int, draw: Draw | None) -> tuple[State, float, int]
     engine = Cheap(Guarded(FedCE()), seed)
     state = engine.algorithm.begin(tuple(engine.known), Params(LAYOUT, np.zeros(N_WEIGHTS, np.float32)))
     start, bad = perf_counter(), set[str]()
-    for done in rounds(engine.algorithm, state, engine, n_rounds, draw=draw):
+    for done in rounds(engine.algorithm, state, engine, n_rounds, Rules(draw=draw)):
         state = done.state
         bad |= {site for site, verdict in state.own.verdicts.items() if verdict.trust == 0}
     return state, perf_counter() - start, len(bad)

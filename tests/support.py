@@ -125,7 +125,7 @@ def rewrite(run: RunFolder, lines: Sequence[str]) -> None:
 
 def made_anew(run: RunFolder, change: Callable[[list[dict]], object], *, results: bool = True) -> RunFolder:
     """A run whose coordinator changed its ledger, signed it again, and wrote the results that follow from it."""
-    entries = run.ledger()
+    entries = json.loads(json.dumps(run.ledger()))
     change(entries)
     rewrite(run, chained(entries, coordinator()))
     if results:

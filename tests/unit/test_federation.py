@@ -16,6 +16,7 @@ from fedce.core.draw import Draw, draws_of
 from fedce.core.messages import Reply, Task
 from fedce.core.params import Entry, Layout, Params
 from fedce.core.site import Memory, without_site
+from fedce.federation.asking import Rules
 from fedce.federation.checkpoint import load_state, save_state
 from fedce.federation.loop import rounds
 from fedce.guard import Guarded
@@ -241,7 +242,7 @@ def members_with(variance: float, score=likes_small_variances) -> list[FakeSite]
 
 def first_round(members, limits=STANDARD):
     engine = ScriptedEngine(FedAvg(), members, lambda reply: reply, normalised(0.0))
-    return next(rounds(FedAvg(), engine.federation.state, engine, 1, limits=limits))
+    return next(rounds(FedAvg(), engine.federation.state, engine, 1, Rules(limits=limits)))
 
 
 def test_whose_statistics_did_not_enter_leaves_them_in_what_it_takes_itself_out_of():
@@ -380,7 +381,7 @@ def test_a_newcomer_is_not_drawn_in_every_round_to_catch_up():
 
 def test_who_is_not_drawn_is_not_asked_and_keeps_its_place():
     engine = ScriptedEngine(FedCE(), sites(), lambda reply: reply)
-    found = list(rounds(FedCE(), engine.federation.state, engine, 6, draw=Draw(2, 0)))
+    found = list(rounds(FedCE(), engine.federation.state, engine, 6, Rules(draw=Draw(2, 0))))
     assert all(set(done.replies) == set(done.asked) and len(done.asked) == 2 for done in found)
     assert found[-1].state.sites == ("a", "b", "c")
     assert found[-1].state.draws == {"a": 4, "b": 4, "c": 4}
@@ -391,8 +392,8 @@ def test_who_is_not_drawn_is_not_asked_and_keeps_its_place():
 def test_who_is_away_is_not_drawn_unless_the_round_would_be_too_small():
     engine = ScriptedEngine(FedCE(), sites(), lambda reply: reply)
     engine.federation.absent = {"b"}
-    found = list(rounds(FedCE(), engine.federation.state, engine, 4, draw=Draw(2, 0)))
+    found = list(rounds(FedCE(), engine.federation.state, engine, 4, Rules(draw=Draw(2, 0))))
     assert all(done.asked == ("a", "c") and done.absent == ("b",) for done in found)
     engine.federation.absent = {"b", "c"}
     with pytest.raises(ReplyError, match="at least 2 needed"):
-        next(rounds(FedCE(), found[-1].state, engine, 5, draw=Draw(2, 0)))
+        next(rounds(FedCE(), found[-1].state, engine, 5, Rules(draw=Draw(2, 0))))

@@ -1,15 +1,17 @@
 """One round's questions: passes on what can be used of the answers, and notes the rest."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from fedce.base.errors import ReplyError
+from fedce.core.draw import Draw
 from fedce.core.messages import Reply, Task
 from fedce.core.params import Vector
 from fedce.guard.border import (
     FAR_STATISTICS,
     HARMFUL_STATISTICS,
+    STANDARD,
     Limits,
     flags_of,
     outliers_of,
@@ -33,19 +35,34 @@ class Engine(Protocol):
         """Replies in any order, perhaps fewer than tasks. A reply's model is valid until the next training is asked."""
 
 
+@dataclass(frozen=True)
+class Rules:
+    """How the loop runs, whatever the algorithm."""
+
+    min_sites: int = 2
+    """Fewer usable replies end the run."""
+    persist: Callable[[int], bool] = lambda round_no: False
+    """Before which rounds' end the sites save their memory."""
+    detect: bool = False
+    """Note what the free-rider detector needs."""
+    leave_out: Sequence[str] = ()
+    tell_all: bool = False
+    """Tell every site all contributions, not its own alone."""
+    limits: Limits | None = STANDARD
+    draw: Draw | None = None
+    """Who takes part, where not all do in every round."""
+
+
 @dataclass
 class CheckedAsk:
     """The algorithm's `ask` for one round: passes on what can be used, and notes the rest."""
 
     engine: Engine
-    min_sites: int
+    rules: Rules
     needs_model: bool
     persist: bool
-    detect: bool
     shares: Mapping[str, float]
     """Contributions so far."""
-    tell_all: bool
-    limits: Limits | None
     replies: dict[str, Reply] = field(default_factory=dict)
     rejected: dict[str, str] = field(default_factory=dict)
     flags: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -61,8 +78,8 @@ class CheckedAsk:
             task.site: replace(
                 task,
                 persist=self.persist,
-                score_local=task.score_local or self.detect,
-                shares=told(self.shares, task.site, self.tell_all),
+                score_local=task.score_local or self.rules.detect,
+                shares=told(self.shares, task.site, self.rules.tell_all),
             )
             for task in tasks
         }
@@ -76,7 +93,7 @@ class CheckedAsk:
                 sound.append(reply)
             else:
                 self.rejected[reply.site] = reason
-        outliers = outliers_of(sound, by_site, self.limits.max_length) if self.limits else {}
+        outliers = outliers_of(sound, by_site, self.rules.limits.max_length) if self.rules.limits else {}
         self.rejected |= outliers
         usable = [reply for reply in sound if reply.site not in outliers]
         if tasks[0].action == "train":
@@ -86,12 +103,12 @@ class CheckedAsk:
                 if flags := flags_of(reply, task) + self._about_statistics(reply.site):
                     self.flags[reply.site] = flags
                 self.replies[reply.site] = replace(reply, params=None)
-                if self.detect and reply.params is not None:
+                if self.rules.detect and reply.params is not None:
                     self.updates[reply.site] = reply.params.trainable - task.params.trainable
         returned = sum(reply.params is not None for reply in usable)
         # Where no model comes back, as in Standalone, none needs to go out either.
         self.n_models += len(tasks) + returned if returned else len(tasks) * len(tasks[0].models)
-        if len(usable) < min(self.min_sites, len(tasks)):
+        if len(usable) < min(self.rules.min_sites, len(tasks)):
             silent = by_site.keys() - self.rejected.keys() - {reply.site for reply in usable}
             reasons = "; ".join(
                 f"{site}: {reason}"
@@ -99,14 +116,14 @@ class CheckedAsk:
             )
             raise ReplyError(
                 f"round {tasks[0].round_no + 1}: {len(usable)} usable replies, "
-                f"at least {self.min_sites} needed ({reasons})"
+                f"at least {self.rules.min_sites} needed ({reasons})"
             )
         return usable
 
     def _with_useful_statistics(self, usable: list[Reply], tasks: Mapping[str, Task]) -> list[Reply]:
         """The replies, those whose running statistics harm the others with the round's median ones instead."""
         trained = trained_of(usable, tasks)
-        if self.limits is None or not self.limits.statistics or not trained:
+        if self.rules.limits is None or not self.rules.limits.statistics or not trained:
             return usable
         starts = {site: task.params for site, task in tasks.items()}
         trial = trial_of(trained, starts, weights_before(trained, tasks))

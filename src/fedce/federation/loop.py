@@ -1,17 +1,17 @@
 """The round loop: ask the sites, check what they answer, let the algorithm aggregate. The only one there is."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
 
 import numpy as np
 
 from fedce.core.algorithm import Algorithm, State
-from fedce.core.draw import Draw, draws_of
+from fedce.core.draw import draws_of
 from fedce.core.messages import Reply
 from fedce.core.params import Vector, inner_products, sketch
-from fedce.federation.asking import CheckedAsk, Engine, told
-from fedce.guard.border import STANDARD, Limits, problem_of
+from fedce.federation.asking import CheckedAsk, Engine, Rules, told
+from fedce.guard.border import problem_of
 from fedce.record.attendance import ABSENT, EXPELLED, LEFT_OUT, NO_REPLY, NOT_DRAWN, NOT_THERE
 
 
@@ -55,38 +55,22 @@ class Round:
 
 
 def rounds(
-    algorithm: Algorithm,
-    state: State,
-    engine: Engine,
-    n_rounds: int,
-    min_sites: int = 2,
-    persist: Callable[[int], bool] = lambda round_no: False,
-    detect: bool = False,
-    leave_out: Sequence[str] = (),
-    tell_all: bool = False,
-    limits: Limits | None = STANDARD,
-    draw: Draw | None = None,
+    algorithm: Algorithm, state: State, engine: Engine, n_rounds: int, rules: Rules | None = None
 ) -> Iterator[Round]:
-    """Run the rounds that are left; `persist` says before which rounds' end the sites save their memory."""
+    """Run the rounds that are left."""
+    rules = rules or Rules()
+    draw = rules.draw
     while state.round_no < n_rounds:
         start = perf_counter()
-        everybody = tuple(site for site in engine.sites(state.sites) if site not in (*leave_out, *state.expelled))
+        out = (*rules.leave_out, *state.expelled)
+        everybody = tuple(site for site in engine.sites(state.sites) if site not in out)
         draws = draws_of(everybody, state.draws)
         # A round that is too small without those who are away waits for them, as it does where nobody is drawn.
         here = engine.here(everybody) if draw else everybody
-        here = here if len(here) >= min_sites else everybody
+        here = here if len(here) >= rules.min_sites else everybody
         asked = draw.sites({site: draws[site] for site in here}, state.round_no) if draw else everybody
-        checked = CheckedAsk(
-            engine,
-            min_sites,
-            algorithm.traits.exchanges,
-            persist(state.round_no),
-            detect,
-            state.shares,
-            tell_all,
-            limits,
-        )
-        before = {"": sketch(state.params.trainable)} if detect else {}
+        checked = CheckedAsk(engine, rules, algorithm.traits.exchanges, rules.persist(state.round_no), state.shares)
+        before = {"": sketch(state.params.trainable)} if rules.detect else {}
         after = algorithm.round(replace(state, sites=asked), checked.ask)
         expelled = (*state.expelled, *(site for site in asked if site not in after.sites))
         sites = tuple(site for site in everybody if site not in expelled)

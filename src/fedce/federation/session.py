@@ -13,7 +13,7 @@ from fedce.core.algorithm import State
 from fedce.core.draw import Draw
 from fedce.core.messages import Member, Reply
 from fedce.core.params import Params, to_named
-from fedce.federation.asking import Engine
+from fedce.federation.asking import Engine, Rules
 from fedce.federation.checkpoint import Checkpoints, load_saved
 from fedce.federation.lines import digests_of, end_line, round_line
 from fedce.federation.loop import evaluate, rounds
@@ -133,7 +133,6 @@ def finish(
     # A site that is not drawn when the others save would lose what it learned since.
     every_round = remote or config.sites_per_round is not None
     checkpoints = Checkpoints(0.0 if every_round else config.engine.checkpoint_seconds, config.n_rounds)
-    min_sites = min(config.engine.min_sites, len(state.sites))
     n_rounds = config.n_rounds if state.sites else 0
     observer.start(config, plan.members, state.round_no)
     if config.sites_per_round and n_rounds * config.sites_per_round < PROBATION * len(state.sites):
@@ -141,19 +140,16 @@ def finish(
             f"{n_rounds} rounds with {config.sites_per_round} of {len(state.sites)} sites measure some of them in "
             f"fewer than {PROBATION} rounds: their shares will say little; set rounds higher"
         )
-    for done in rounds(
-        plan.algorithm,
-        state,
-        engine,
-        n_rounds,
-        min_sites,
-        checkpoints.persist,
-        plan.detects,
-        config.leave_out,
-        tell_all,
-        plan.limits,
-        Draw(config.sites_per_round, config.seed) if config.sites_per_round else None,
-    ):
+    rules = Rules(
+        min_sites=min(config.engine.min_sites, len(state.sites)),
+        persist=checkpoints.persist,
+        detect=plan.detects,
+        leave_out=config.leave_out,
+        tell_all=tell_all,
+        limits=plan.limits,
+        draw=Draw(config.sites_per_round, config.seed) if config.sites_per_round else None,
+    )
+    for done in rounds(plan.algorithm, state, engine, n_rounds, rules):
         entry = round_line(done, plan.members, config.leave_out)
         run_folder.check_entry(entry)
         # The state first: a round that was saved and not yet written down is written down on resume.

@@ -53,6 +53,8 @@ class RunFolder:
         self.sign: Callable[[str], str] | None = None
         """Whoever writes the ledger signs its lines; set by the coordinator."""
         self._last_line: str | None = None
+        self._lines_read: list[str] = []
+        self._entries: list[dict[str, Any]] = []
 
     def site_model_file(self, site: str) -> Path:
         return self.path / "models" / f"{site}.safetensors"
@@ -153,9 +155,12 @@ class RunFolder:
         write_sealed(self.results_file, results)
 
     def ledger(self) -> list[dict[str, Any]]:
-        """All whole lines; a last line cut off by a kill is not one."""
-        entries: list[dict[str, Any]] = []
-        for number, line in enumerate(self.lines(), 1):
+        """All whole lines; a last line cut off by a kill is not one. Lines that were read before are not read again."""
+        lines = self.lines()
+        if lines[: len(self._lines_read)] != self._lines_read:
+            self._lines_read, self._entries = [], []
+        entries = list(self._entries)
+        for number, line in enumerate(lines[len(entries) :], len(entries) + 1):
             where = f"{self.ledger_file}, line {number},"
             try:
                 entry = entry_of(line)
@@ -164,6 +169,7 @@ class RunFolder:
             check_line(entry, where)
             entries.append(entry)
         check_format(entries, self.ledger_file)
+        self._lines_read, self._entries = lines, list(entries)
         return entries
 
     def check_chain(self) -> None:

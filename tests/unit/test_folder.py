@@ -1,0 +1,46 @@
+"""The run folder: how often its ledger is read."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+from fedce.data import load_sites
+from fedce.engines import starting
+from fedce.record import folder
+from fedce.record.folder import RunFolder
+
+
+def counted(monkeypatch) -> Counter:
+    """How often each line is turned into an entry."""
+    read: Counter[str] = Counter()
+    entry_of = folder.entry_of
+
+    def counting(line):
+        read[line] += 1
+        return entry_of(line)
+
+    monkeypatch.setattr(folder, "entry_of", counting)
+    return read
+
+
+def test_a_run_reads_every_line_once(tmp_path: Path, monkeypatch):
+    read = counted(monkeypatch)
+    settings = {"model": {"channels": [4, 8]}}
+    starting.run(load_sites("fundus6", scale="tiny"), out=tmp_path / "run", rounds=3, settings=settings)
+    assert set(read) == set(RunFolder(tmp_path / "run").lines())
+    assert set(read.values()) == {1}
+
+
+def test_a_ledger_that_grows_is_read_on_and_one_that_was_changed_from_its_beginning(
+    tiny_run: Path, tmp_path, monkeypatch
+):
+    lines = RunFolder(tiny_run).lines()
+    run = RunFolder(tmp_path)
+    read = counted(monkeypatch)
+    for n in range(1, len(lines) + 1):
+        run.ledger_file.write_text("".join(f"{line}\n" for line in lines[:n]))
+        assert run.ledger() == [json.loads(line) for line in lines[:n]]
+        assert run.ledger() == run.ledger()
+    assert set(read.values()) == {1}
+    run.ledger_file.write_text(f"{lines[-1]}\n")
+    assert run.ledger() == [json.loads(lines[-1])]
