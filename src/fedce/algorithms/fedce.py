@@ -79,8 +79,7 @@ class FedCE(Algorithm):
     terms = BothTerms
 
     def local(self, site: Site, task: Task, memory: Memory | None) -> tuple[Reply, Memory]:
-        w_without_i = without_site(task, memory)
-        err, replicates = (None, ()) if w_without_i is None else gamma_err(site, w_without_i)
+        err, replicates = (None, ()) if not (others := without_site(task, memory)) else gamma_err(site, others)
         reply, memory = train(site, task, memory)
         return replace(reply, error_without=err, error_replicates=replicates), memory
 
