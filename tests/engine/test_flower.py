@@ -80,7 +80,7 @@ def coordinator(tmp_path: Path, images: Path) -> Iterator[Coordinator]:
 
 
 def test_kills_and_a_cut_network_change_nothing(coordinator: Coordinator, local: Path):
-    """A site is killed, then the coordinator; then all hospitals lose it in the middle of a round, and find it again."""
+    """A site is killed, then the coordinator; then all hospitals lose it within a round, and find it again."""
     made = coordinator
     relay = Relay(made.federation.port)
     made.federation.port_for_nodes = relay.port

@@ -5,29 +5,63 @@ from types import SimpleNamespace
 
 import pytest
 
-from fedce.base.config import parse
+from fedce.base import registry
+from fedce.base.config import code_in, parse
 from fedce.base.errors import ConfigError
 from fedce.data import load_sites
 from fedce.data.sites import site_names
 from fedce.engines import starting
 from fedce.engines.launching import begun
+from fedce.federation.plan import resolve
 from fedce.federation.session import Observer
 from fedce.questions.doctor import examine, verdict_of
 from support import HOSPITALS, write_site
 
 
-@pytest.mark.parametrize("engine", ["flower", "nvflare"])
+@pytest.mark.parametrize("engine", ["flower", "nvflare", "here:carry", "post"])
 def test_python_runs_by_the_engine_that_its_settings_name(engine, tmp_path: Path, monkeypatch):
+    """Ours, one by its import path, and one that an installed package calls post."""
     asked = []
-    carrier = SimpleNamespace(run_here=lambda config, out, *rest, **options: asked.append((config, out, options)))
-    monkeypatch.setattr(starting, "import_module", {f"fedce.engines.{engine}": carrier}.__getitem__)
+
+    def carry(config, out, *rest, **options):
+        asked.append((config, out, options))
+
+    homes = {"flower": "fedce.engines.flower:run_here", "nvflare": "fedce.engines.nvflare:run_here"}
+    monkeypatch.setattr(starting, "load_object", lambda path, key: {homes.get(engine, "here:carry"): carry}[path])
+    monkeypatch.setattr(registry, "entry_points", offered(post="here:carry"))
     starting.run(
         load_sites("fundus6", scale="tiny"), out=tmp_path / "run", rounds=2, settings={"engine": {"name": engine}}
     )
     ((config, out, options),) = asked
-    assert (config.engine.name, config.rounds, out) == (engine, 2, tmp_path / "run")
+    assert (config.engine.name, config.rounds, out) == (
+        "here:carry" if engine == "post" else engine,
+        2,
+        tmp_path / "run",
+    )
     assert options == {"resume": False, "replace": False}
     assert not (tmp_path / "run").exists(), "nothing ran here"
+
+
+def offered(**paths):
+    """What installed packages offer."""
+    return lambda group, name: [SimpleNamespace(value=path) for own, path in paths.items() if own == name]
+
+
+def test_what_a_package_offers_by_a_name_is_somebodys_own_code(monkeypatch):
+    monkeypatch.setattr(
+        registry, "entry_points", offered(mine="examples.own_algorithm:ValidationGain", fedce="evil:Code")
+    )
+    config = resolve(parse({"algorithm": {"name": "mine"}, "train": {"loss": "mine"}, "model": {"name": "mine"}}))
+    assert set(code_in(config)) == {"algorithm.name", "train.loss", "model.name"}
+    assert code_in(config)["algorithm.name"] == "examples.own_algorithm:ValidationGain"
+    assert code_in(resolve(parse({}))) == {}, "our own names can't be taken"
+
+
+def test_an_unknown_engine_is_one_line():
+    with pytest.raises(
+        ConfigError, match=r"engine\.name: .*'flower', 'nvflare' or package.module:function.*did you mean"
+    ):
+        parse({"engine": {"name": "flwer"}})
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from fedce.algorithms.trimmed_mean import TrimmedMean
 from fedce.algorithms.uniform import Uniform
 from fedce.base.config import Config, Guard
 from fedce.base.errors import ConfigError, first_problem, nearest
-from fedce.base.registry import load_object
+from fedce.base.registry import full_name, load_object
 from fedce.core.algorithm import Algorithm
 from fedce.guard import Guarded
 
@@ -132,7 +132,13 @@ WEIGHED_BEFORE: Mapping[str, Algorithm] = {"qfedavg": ByMeanWeight()}
 """Methods of whom ledgers before format 4 hold the weights alone."""
 
 
+def path_of(name: str) -> str:
+    """The name, or the import path of an algorithm that an installed package offers (entry point fedce.algorithms)."""
+    return full_name(name, ALGORITHMS, "fedce.algorithms")
+
+
 def _find(name: str) -> tuple[type[Algorithm], Mapping[str, Any]]:
+    name = path_of(name)
     if ":" in name:
         kind = load_object(name, "algorithm.name")
         if not (isinstance(kind, type) and issubclass(kind, Algorithm) and is_dataclass(kind)):
@@ -196,5 +202,6 @@ __all__ = [
     "make",
     "name_of",
     "options_of",
+    "path_of",
     "settings_of",
 ]

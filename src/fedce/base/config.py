@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from fedce.base.errors import ConfigError, first_problem, nearest
 from fedce.base.keys import checked_key
+from fedce.base.registry import full_name
 
 Positive = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(gt=0, lt=1)]
@@ -219,11 +220,22 @@ class AlgorithmConfig(BaseModel):
         return dict(self.model_extra or {})
 
 
+ENGINES = ("local", "flower", "nvflare")
+
+
+def _engine(name: str) -> str:
+    path = full_name(name, ENGINES, "fedce.engines")
+    if path not in ENGINES and ":" not in path:
+        expected = f"{', '.join(map(repr, ENGINES))} or package.module:function"
+        raise ValueError(f"input should be {expected}{nearest(name, ENGINES)}")
+    return path
+
+
 class EngineConfig(_Table):
     """What carries the run. Nothing here changes its results, but for the device."""
 
-    name: Literal["local", "flower", "nvflare"] = "local"
-    """Worker processes on this machine, or a real federation: Flower or NVFlare."""
+    name: Annotated[str, AfterValidator(_engine)] = "local"
+    """Processes on this machine, or a real federation: flower, nvflare, or your own at package.module:function."""
     workers: Annotated[int, Field(ge=0)] = 0
     """Processes; 0: one for each core. 1 runs in this process."""
     device: str = "auto"

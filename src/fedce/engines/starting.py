@@ -3,7 +3,6 @@
 import secrets
 from collections.abc import Mapping
 from dataclasses import asdict
-from importlib import import_module
 from pathlib import Path
 from time import time
 from typing import Any
@@ -13,6 +12,7 @@ from pydantic import TypeAdapter
 from fedce import __version__, algorithms
 from fedce.base.config import Config, Guard, load_recorded, parse
 from fedce.base.errors import ConfigError, RunError
+from fedce.base.registry import load_object
 from fedce.core.algorithm import Algorithm, State
 from fedce.core.messages import Member
 from fedce.data import Sites, load_sites
@@ -24,6 +24,8 @@ from fedce.federation.plan import FirstRound, Participants, Plan, resolve
 from fedce.federation.session import Observer, Result, check_config, check_unchanged, finish, signing, where_it_was
 from fedce.record.folder import RunFolder
 
+CARRIERS = {name: f"fedce.engines.{name}:run_here" for name in ("flower", "nvflare")}
+"""Functions that run an experiment on this machine by an engine that is made for many."""
 MEMBER = TypeAdapter(Member)
 """From what a ledger holds, where tuples have become lists."""
 
@@ -81,8 +83,8 @@ def conduct(
     observer = observer or Observer()
     wanted = config or RunFolder.open(out).config
     if wanted.engine.name != "local":
-        carrier = import_module(f"fedce.engines.{wanted.engine.name}")
-        carried: Result = carrier.run_here(wanted, out, observer, command, resume=config is None, replace=replace)
+        carry = load_object(CARRIERS.get(wanted.engine.name, wanted.engine.name), "engine.name")
+        carried: Result = carry(wanted, out, observer, command, resume=config is None, replace=replace)
         return carried
     if config is None:
         return resume(out, workers=workers, sites=sites, observer=observer, command=command)

@@ -18,8 +18,8 @@ from fedce.core.site import Memory
 from fedce.core.site import Site as LocalSite
 from fedce.data import Sites
 from fedce.guard.border import Limits
-from fedce.learning import networks as models
-from fedce.learning.learner import Learner
+from fedce.learning import networks
+from fedce.learning.learner import Learner, loss_path
 from fedce.site import attacks
 from fedce.site.hospital import member_of, perform
 
@@ -54,9 +54,9 @@ class Plan:
     def learner(self) -> Learner:
         """Built once in the parent; forked workers inherit it warm."""
         n_classes, (height, width) = len(self.first.classes), self.first.shape[1:]
-        network = models.build(self.config.model, self.n_channels, n_classes, self.config.seed)
-        models.check_fits(network, self.n_channels, n_classes, height, width)
-        device = models.choose_device(self.config.engine.device)
+        network = networks.build(self.config.model, self.n_channels, n_classes, self.config.seed)
+        networks.check_fits(network, self.n_channels, n_classes, height, width)
+        device = networks.choose_device(self.config.engine.device)
         return Learner(network, self.config.train, self.config.data.normalize, device)
 
     @property
@@ -166,9 +166,13 @@ def resolve(config: Config) -> Config:
     algorithm = algorithms.make(config.algorithm.name, config.algorithm.options)
     if isinstance(algorithm, algorithms.QFedAvg) and algorithm.local_lr is None:
         algorithm = algorithms.make(config.algorithm.name, {**config.algorithm.options, "local_lr": config.train.lr})
-    table = config.algorithm.model_validate({"name": config.algorithm.name, **algorithms.settings_of(algorithm)})
+    name = algorithms.path_of(config.algorithm.name)
+    table = config.algorithm.model_validate({"name": name, **algorithms.settings_of(algorithm)})
     data = config.data
     if data.source not in BUILT_IN:  # So that the run can be resumed from any folder.
         root = str(Path(data.root).resolve()) if data.root else None
         data = data.model_copy(update={"source": str(Path(data.source).resolve()), "root": root})
-    return config.model_copy(update={"algorithm": table, "data": data})
+    # Import paths, so that whoever runs the code of an experiment sees which it is.
+    model = config.model.model_copy(update={"name": networks.network_path(config.model.name)})
+    train = config.train.model_copy(update={"loss": loss_path(config.train.loss)})
+    return config.model_copy(update={"algorithm": table, "data": data, "model": model, "train": train})

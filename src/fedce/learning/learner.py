@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedce.base.config import TrainConfig
-from fedce.base.errors import ConfigError, DataError
-from fedce.base.registry import load_object
+from fedce.base.errors import ConfigError, DataError, nearest
+from fedce.base.registry import full_name, load_object
 from fedce.core.params import KINDS, MAX_EXACT_COUNT, Entry, Kind, Layout, Params, Vector
 from fedce.core.scoring import Counts
 from fedce.core.site import Moments, Pull, Trained
@@ -68,15 +68,25 @@ def to_input(unit: Tensor, normalize: Normalize) -> Tensor:
     return (unit - mean) / deviation.clamp(min=1e-6)
 
 
-def make_loss(name: str, options: Mapping[str, Any] = MappingProxyType({})) -> nn.Module:
-    from monai.losses import DiceCELoss, DiceLoss
+LOSSES = {"dice": "DiceLoss", "dice-ce": "DiceCELoss"}
+"""MONAI's, by our names."""
 
-    losses: dict[str, Any] = {"dice": DiceLoss, "dice-ce": DiceCELoss}
-    if name in losses:
-        loss: nn.Module = losses[name](sigmoid=True)
+
+def loss_path(name: str) -> str:
+    """The name, or the import path of a loss that an installed package offers (entry point fedce.losses)."""
+    return full_name(name, LOSSES, "fedce.losses")
+
+
+def make_loss(name: str, options: Mapping[str, Any] = MappingProxyType({})) -> nn.Module:
+    from monai import losses
+
+    name = loss_path(name)
+    if name in LOSSES:
+        loss: nn.Module = getattr(losses, LOSSES[name])(sigmoid=True)
         return loss
     if ":" not in name:
-        raise ConfigError(f"train.loss: unknown loss {name!r}; use dice, dice-ce or package.module:Class")
+        known = f"{nearest(name, LOSSES)}; use {', '.join(LOSSES)} or package.module:Class"
+        raise ConfigError(f"train.loss: unknown loss {name!r}{known}")
     kind = load_object(name, "train.loss")
     _check_takes_logits(name, kind, options)
     try:

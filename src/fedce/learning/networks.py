@@ -7,7 +7,14 @@ from torch import nn
 
 from fedce.base.config import ModelConfig
 from fedce.base.errors import ConfigError, nearest
-from fedce.base.registry import load_object
+from fedce.base.registry import full_name, load_object
+
+NETWORKS = ("unet",)
+
+
+def network_path(name: str) -> str:
+    """The name, or the import path of a network that an installed package offers (entry point fedce.networks)."""
+    return full_name(name, NETWORKS, "fedce.networks")
 
 
 def build(config: ModelConfig, n_channels: int, n_classes: int, seed: int) -> nn.Module:
@@ -18,9 +25,9 @@ def build(config: ModelConfig, n_channels: int, n_classes: int, seed: int) -> nn
             if config.options:
                 raise ConfigError("model.options is for networks by import path; unet has channels, res_units and norm")
             return _unet(config, n_channels, n_classes)
-        if ":" not in config.name:
+        if ":" not in network_path(config.name):
             raise ConfigError(
-                f"unknown network {config.name!r}{nearest(config.name, ['unet'])}; "
+                f"unknown network {config.name!r}{nearest(config.name, NETWORKS)}; "
                 "use unet, or an import path such as monai.networks.nets:SegResNet"
             )
         return _imported(config)
@@ -54,7 +61,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _imported(config: ModelConfig) -> nn.Module:
-    make = load_object(config.name, "model.name")
+    make = load_object(network_path(config.name), "model.name")
     try:
         network = make(**config.options)
     except Exception as error:  # noqa: BLE001 (a constructor may refuse its arguments in any way)

@@ -106,7 +106,8 @@ def _engine(config: Config) -> Finding:
         return Finding("engine", "problem", str(error), "set engine.device to cpu, or leave it out")
     if config.engine.name != "local":
         try:
-            need({"flower": "flwr"}.get(config.engine.name, config.engine.name), config.engine.name)
+            if ":" not in config.engine.name:
+                need({"flower": "flwr"}.get(config.engine.name, config.engine.name), config.engine.name)
         except FedceError as error:
             return Finding("engine", "problem", str(error))
         return Finding("engine", "ok", f"{config.engine.name}, device {device}")
