@@ -7,12 +7,9 @@ import pytest
 
 from fedce import algorithms
 from fedce.algorithms import FedCE, FedCEAtSites
+from fedce.base.code import FETCHING, SAFE_LOSSES, SAFE_NETWORKS, code_in
 from fedce.base.config import (
-    FETCHING,
-    SAFE_LOSSES,
-    SAFE_NETWORKS,
     Config,
-    code_in,
     dumps,
     load,
     parse,

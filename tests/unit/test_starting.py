@@ -6,7 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from fedce.base import registry
-from fedce.base.config import code_in, parse
+from fedce.base.code import code_in
+from fedce.base.config import parse
 from fedce.base.errors import ConfigError
 from fedce.data import load_sites
 from fedce.data.sites import site_names

@@ -24,23 +24,6 @@ Attack = Literal[
     "inflate", "pretend", "invent", "spread", "shift", "collude", "sybil", "copy",
 ]  # fmt: skip
 Guard = Literal["standard", "off"]
-SAFE_NETWORKS = frozenset(
-    f"monai.networks.nets:{name}"
-    for name in (
-        *("AttentionUnet", "BasicUNet", "BasicUNetPlusPlus", "DynUNet", "HighResNet", "MedNeXt"),
-        *("SegResNet", "SwinUNETR", "UNet", "UNETR", "VNet"),
-    )
-)
-SAFE_LOSSES = frozenset(
-    f"monai.losses:{name}"
-    for name in (
-        *("DiceCELoss", "DiceFocalLoss", "DiceLoss", "FocalLoss", "GeneralizedDiceFocalLoss", "GeneralizedDiceLoss"),
-        *("HausdorffDTLoss", "LogHausdorffDTLoss", "TverskyLoss"),
-    )
-)
-"""Of MONAI, those whose constructors take no address, file or weights; their modules were searched for downloads."""
-FETCHING = re.compile(r"(^|_)(pretrained|urls?|weights?|files?|download|path$)")
-"""Names of options by which a network could be made to fetch or read something."""
 SITE_NAME = r"^\w[\w .\-]{0,99}$"
 """Of a site on another machine: it becomes the name of a folder there and here."""
 LONGEST_NAME = 120
@@ -385,19 +368,3 @@ def parse_assignment(text: str) -> tuple[str, Any]:
 def dumps(config: Config) -> str:
     """The resolved experiment as TOML; what is None is left out, because TOML has no word for it."""
     return tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))
-
-
-def code_in(config: Config) -> dict[str, str]:
-    """Keys whose values name Python code, which is run by whoever uses them; safe networks and losses are left out."""
-    named = {"algorithm.name": config.algorithm.name, "model.name": config.model.name, "train.loss": config.train.loss}
-    safe = {*SAFE_LOSSES, *(() if _may_fetch(config.model.options) else SAFE_NETWORKS)}
-    return {key: path for key, path in named.items() if ":" in path and path not in safe}
-
-
-def _may_fetch(value: Any) -> bool:
-    """Whether a network's options name an address, a file or weights, at any depth."""
-    if isinstance(value, Mapping):
-        return any(FETCHING.search(str(key).lower()) or _may_fetch(inner) for key, inner in value.items())
-    if isinstance(value, list | tuple):
-        return any(_may_fetch(inner) for inner in value)
-    return isinstance(value, str) and ("/" in value or "\\" in value)

@@ -8,7 +8,8 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from fedce.base.config import DataConfig, code_in
+from fedce.base.code import code_in
+from fedce.base.config import DataConfig
 from fedce.base.errors import ConfigError, DataError, Problems, RunError
 from fedce.base.files import read_tensors, write_bytes, writing
 from fedce.core.params import from_named

@@ -52,7 +52,8 @@ class Hospital:
 
 
 def resident(client: str, local: Path, config_file: Path) -> "Resident":
-    from fedce.base.config import code_in, load
+    from fedce.base.code import code_in
+    from fedce.base.config import load
     from fedce.federation.lines import versions
     from fedce.site.resident import Resident, at_hospital
 

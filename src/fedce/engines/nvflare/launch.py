@@ -5,7 +5,8 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
-from fedce.base.config import Config, code_in, dumps
+from fedce.base.code import code_in
+from fedce.base.config import Config, dumps
 from fedce.base.errors import ConfigError, EngineError, RunError
 from fedce.base.files import write_bytes, write_json
 from fedce.engines.launching import OUTCOME, Follower, Programs, Trial, begun, need

@@ -1,0 +1,41 @@
+"""Which Python code an experiment names, so that nobody runs another's without saying so."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from fedce.base.config import Config
+
+SAFE_NETWORKS = frozenset(
+    f"monai.networks.nets:{name}"
+    for name in (
+        *("AttentionUnet", "BasicUNet", "BasicUNetPlusPlus", "DynUNet", "HighResNet", "MedNeXt"),
+        *("SegResNet", "SwinUNETR", "UNet", "UNETR", "VNet"),
+    )
+)
+SAFE_LOSSES = frozenset(
+    f"monai.losses:{name}"
+    for name in (
+        *("DiceCELoss", "DiceFocalLoss", "DiceLoss", "FocalLoss", "GeneralizedDiceFocalLoss", "GeneralizedDiceLoss"),
+        *("HausdorffDTLoss", "LogHausdorffDTLoss", "TverskyLoss"),
+    )
+)
+"""Of MONAI, those whose constructors take no address, file or weights; their modules were searched for downloads."""
+FETCHING = re.compile(r"(^|_)(pretrained|urls?|weights?|files?|download|path$)")
+"""Names of options by which a network could be made to fetch or read something."""
+
+
+def code_in(config: Config) -> dict[str, str]:
+    """Keys whose values name Python code, which is run by whoever uses them; safe networks and losses are left out."""
+    named = {"algorithm.name": config.algorithm.name, "model.name": config.model.name, "train.loss": config.train.loss}
+    safe = {*SAFE_LOSSES, *(() if _may_fetch(config.model.options) else SAFE_NETWORKS)}
+    return {key: path for key, path in named.items() if ":" in path and path not in safe}
+
+
+def _may_fetch(value: Any) -> bool:
+    """Whether a network's options name an address, a file or weights, at any depth."""
+    if isinstance(value, Mapping):
+        return any(FETCHING.search(str(key).lower()) or _may_fetch(inner) for key, inner in value.items())
+    if isinstance(value, list | tuple):
+        return any(_may_fetch(inner) for inner in value)
+    return isinstance(value, str) and ("/" in value or "\\" in value)
