@@ -518,7 +518,8 @@ def test_a_half_written_checkpoint_is_named_and_can_be_thrown_away(tmp_path: Pat
 
 def test_a_clock_that_jumps_changes_nothing(tmp_path: Path, undisturbed: Path, fedce, monkeypatch):
     jumps = itertools.cycle([2e9, 0.0, 1e9, 4e9, -5e8])
-    monkeypatch.setattr("fedce.federation.session.time", lambda: next(jumps))
+    for place in ("fedce.federation.lines.time", "fedce.engines.starting.time"):
+        monkeypatch.setattr(place, lambda: next(jumps))
     out = tmp_path / "run"
     assert fedce("run", *QUICK, "--rounds", 8, "--out", out).exit_code == 0
     same_result(undisturbed, out)

@@ -17,7 +17,7 @@ from fedce.base.ranges import LOSS, NOVELTY, SCORE
 from fedce.core.messages import Evaluation, Reply, Task
 from fedce.core.params import cosine
 from fedce.federation.asking import Rules
-from fedce.federation.lines import _ledger_entry
+from fedce.federation.lines import round_line
 from fedce.federation.loop import evaluate, rounds
 from fedce.guard import Guarded
 from fedce.guard.border import problem_of
@@ -75,7 +75,7 @@ def recorded(folder: Path, entry: dict) -> dict:
 def test_a_round_that_the_border_passes_is_recorded_and_read_back(tmp_path, algorithm, claims):
     liars = Liars(algorithm, lambda reply: replace(reply, **claims) if reply.site == "b" else reply)
     for done in rounds(algorithm, liars.federation.state, liars, 3, Rules(detect=True)):
-        entry = _ledger_entry(done, SITES, ())
+        entry = round_line(done, SITES, ())
         found = recorded(tmp_path, entry)
         assert {**entry, "previous": found["previous"]} == found
 

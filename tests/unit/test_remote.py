@@ -71,7 +71,7 @@ def post_of(hospitals: dict[str, Resident]) -> Post:
 
 @pytest.mark.parametrize("most", [2**29, 0], ids=["in memory", "in a file"])
 def test_same_bits_as_the_local_engine(tmp_path: Path, config, hospitals, monkeypatch, most):
-    monkeypatch.setattr("fedce.federation.session.Shelf", lambda folder: Shelf(folder, most))
+    monkeypatch.setattr("fedce.engines.starting.Shelf", lambda folder: Shelf(folder, most))
     here = execute(replace_engine(config, "local"), tmp_path / "local", report=False)
     there = coordinate(config, tmp_path / "remote", post_of(hospitals))
     assert there.values["model_sha256"] == here.values["model_sha256"]
