@@ -10,10 +10,10 @@ from typing import Any
 
 from fedce.algorithms.fedci import shapley_of_round
 from fedce.base.errors import ConfigError
-from fedce.core.algorithm import Algorithm, Ask, State, Traits
+from fedce.core.algorithm import Ask, State
 from fedce.core.messages import Reply, Task
 from fedce.core.params import Params
-from fedce.core.site import Memory, Site
+from fedce.core.wrapping import Wrapping, of_inner
 
 # A site without weight has a model all the same; coalitions of such sites must have a mean.
 SMALLEST_WEIGHT = 1e-9
@@ -28,8 +28,7 @@ class Reconstructed:
 
 
 @dataclass(frozen=True)
-class Reconstruction(Algorithm):
-    inner: Algorithm
+class Reconstruction(Wrapping):
     n_exact: int = 10
 
     def __post_init__(self) -> None:
@@ -38,25 +37,8 @@ class Reconstruction(Algorithm):
                 "reconstruction: only for methods whose common model is the weighted mean of the sites' models"
             )
 
-    @property
-    def traits(self) -> Traits:
-        return self.inner.traits
-
-    @property
-    def keeps(self) -> type | None:
-        return self.inner.keeps
-
     def initial_own(self, params: Params) -> Reconstructed:
         return Reconstructed(self.inner.initial_own(params))
-
-    def local(self, site: Site, task: Task, memory: Memory | None) -> tuple[Reply, Memory]:
-        return self.inner.local(site, task, memory)
-
-    def evaluate(self, site: Site, task: Task, memory: Memory | None) -> Reply:
-        return self.inner.evaluate(site, task, memory)
-
-    def task(self, state: State, site: str) -> Task:
-        return self.inner.task(replace(state, own=state.own.inner), site)
 
     def round(self, state: State, ask: Ask) -> State:
         trained: list[Reply] = []
@@ -67,7 +49,7 @@ class Reconstruction(Algorithm):
                 trained[:] = replies
             return replies
 
-        after = self.inner.round(replace(state, own=state.own.inner), listening)
+        after = self.inner.round(of_inner(state), listening)
         weights = {reply.site: max(after.rho[reply.site], SMALLEST_WEIGHT) for reply in trained}
         phi = shapley_of_round(state, trained, weights, ask, self.n_exact)
         before = state.own.values

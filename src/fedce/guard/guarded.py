@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedce.core.algorithm import Aggregated, Algorithm, Answers, Ask, Facts, Replayer, State, Terms, Traits
+from fedce.core.algorithm import Aggregated, Answers, Ask, Facts, Replayer, State, Terms
 from fedce.core.credit import Credit, Gains
-from fedce.core.messages import Reply, Task
+from fedce.core.messages import Reply
 from fedce.core.params import Params, sketch
-from fedce.core.site import Memory, Site
 from fedce.core.weights import normalise
+from fedce.core.wrapping import Wrapping, of_inner
 from fedce.guard.signs import FIRST_CLAIMS, Claim, Signs, look, sketches_with, slack_of
 
 PROBATION = 5
@@ -93,36 +93,15 @@ class Examined:
 
 
 @dataclass(frozen=True)
-class Guarded(Algorithm):
-    inner: Algorithm
-
-    @property
-    def traits(self) -> Traits:
-        return self.inner.traits
-
-    @property
-    def keeps(self) -> type | None:
-        return self.inner.keeps
-
-    @property
-    def uses_errors(self) -> bool:
-        return self.inner.uses_errors
+class Guarded(Wrapping):
+    """The inner algorithm sees the replies that the guard believes, and its gains count as far as sites are trusted."""
 
     def initial_own(self, params: Params) -> GuardState:
         return GuardState(self.inner.initial_own(params))
 
-    def local(self, site: Site, task: Task, memory: Memory | None) -> tuple[Reply, Memory]:
-        return self.inner.local(site, task, memory)
-
-    def evaluate(self, site: Site, task: Task, memory: Memory | None) -> Reply:
-        return self.inner.evaluate(site, task, memory)
-
-    def task(self, state: State, site: str) -> Task:
-        return self.inner.task(_of_inner(state), site)
-
     def measure(self, state: State, answers: Answers, ask: Ask) -> dict[str, Any]:
         found = self._examined(state, answers)
-        terms = self.inner.measure(_of_inner(state), found.believed, ask)
+        terms = self.inner.measure(of_inner(state), found.believed, ask)
         return {
             reply.site: GuardedTerms(
                 reply.n_train,
@@ -174,7 +153,7 @@ class Guarded(Algorithm):
         """With Eq. 2 as the server measures it, to hold the sites' own word against in the next round."""
         bad = [site for site, found in signs.items() if found.is_bad]
         measured = self.inner.novelty(  # type: ignore[attr-defined]
-            _of_inner(state), answers, without=bad if len(bad) < len(signs) else ()
+            of_inner(state), answers, without=bad if len(bad) < len(signs) else ()
         )
         return {site: replace(found, novelty=measured[site]) for site, found in signs.items()}
 
@@ -223,7 +202,7 @@ class Guarded(Algorithm):
     def aggregate(self, state: State, answers: Answers, rho: Mapping[str, float]) -> Aggregated:
         found = self._examined(state, answers)
         entering = {site: rho[site] for site in found.believed.sites}
-        after = self.inner.aggregate(_of_inner(state), found.believed, entering)
+        after = self.inner.aggregate(of_inner(state), found.believed, entering)
         own = GuardState(
             after.own,
             found.sketches,
@@ -320,10 +299,6 @@ def _without_floor(shares: dict[str, float], credit: Credit) -> dict[str, float]
     if not idle or len(idle) == len(shares):
         return shares
     return normalise({**shares, **dict.fromkeys(idle, 0.0)})
-
-
-def _of_inner(state: State) -> State:
-    return replace(state, own=state.own.inner)
 
 
 def _used(terms: Mapping[str, GuardedTerms]) -> dict[str, Any]:

@@ -1,0 +1,40 @@
+"""An algorithm around another one, which knows nothing of it: what both have in common is the inner one's."""
+
+from dataclasses import dataclass, replace
+
+from fedce.core.algorithm import Algorithm, State, Traits
+from fedce.core.messages import Reply, Task
+from fedce.core.site import Memory, Site
+
+
+@dataclass(frozen=True)
+class Wrapping(Algorithm):
+    """`State.own` of a wrapping algorithm holds that of the inner one as its field `inner`."""
+
+    inner: Algorithm
+
+    @property
+    def traits(self) -> Traits:
+        return self.inner.traits
+
+    @property
+    def keeps(self) -> type | None:
+        return self.inner.keeps
+
+    @property
+    def uses_errors(self) -> bool:
+        return self.inner.uses_errors
+
+    def local(self, site: Site, task: Task, memory: Memory | None) -> tuple[Reply, Memory]:
+        return self.inner.local(site, task, memory)
+
+    def evaluate(self, site: Site, task: Task, memory: Memory | None) -> Reply:
+        return self.inner.evaluate(site, task, memory)
+
+    def task(self, state: State, site: str) -> Task:
+        return self.inner.task(of_inner(state), site)
+
+
+def of_inner(state: State) -> State:
+    """The state as the inner algorithm knows it."""
+    return replace(state, own=state.own.inner)
