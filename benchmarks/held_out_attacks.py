@@ -16,7 +16,7 @@ from statistics import fmean
 from fedce.base.config import BUILT_IN, Attack, Config, parse
 from fedce.data import load_sites
 from fedce.questions.jobs import Store
-from fedce.site.attacks import TWINS
+from fedce.site.attacks import ATTACKS
 
 SINGLE: tuple[Attack, ...] = ("zero", "noise", "flip", "scale", "replay", "echo", "labels", "inflate", "repeat")
 PAIRED: tuple[Attack, ...] = ("collude", "sybil", "copy")
@@ -33,7 +33,11 @@ class Case:
     def config(self, is_attacked: bool) -> Config:
         data = {"source": self.data, **({} if self.data in BUILT_IN else {"size": 64})}
         plant = dict.fromkeys(self.attackers, self.kind) if is_attacked else {}
-        left = self.attackers[1:] if self.kind in TWINS and not is_attacked else ()
+        left = (
+            self.attackers[1:]
+            if self.kind in [kind for kind, attack in ATTACKS.items() if attack.is_of_one_hospital] and not is_attacked
+            else ()
+        )
         return parse({"seed": SEED, "rounds": N_ROUNDS, "data": data, "freerider": {"plant": plant}, "leave_out": left})
 
 

@@ -6,12 +6,23 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedce.base.code import code_in
 from fedce.base.config import parse
 from fedce.base.errors import ConfigError
 from fedce.core.messages import Reply, Task
 from fedce.data import load_sites
 from fedce.federation.plan import Participants, resolve
-from fedce.site.attacks import NOISE, SCALE, Impostor, hospital, said, with_inverted_labels, with_one_image
+from fedce.site.attacks import (
+    NOISE,
+    SCALE,
+    Attack,
+    Impostor,
+    attack_of,
+    hospital,
+    said,
+    with_inverted_labels,
+    with_one_image,
+)
 from support import FakeSite, params, write_site
 
 START = params([1.0, 1.0])
@@ -160,3 +171,15 @@ def test_one_image_repeated():
     assert (cheat.masks[cheat.split.validation] == data.masks[first]).all()
     assert cheat.n_cases_by_part == data.n_cases_by_part, "every copy passes for a case"
     assert (cheat.images[cheat.split.test] == data.images[data.split.test]).all()
+
+
+def test_an_attack_of_ones_own_is_somebodys_own_code(monkeypatch):
+    monkeypatch.setattr("fedce.site.attacks.load_object", lambda path, key: Attack("does nothing"))
+    assert attack_of("mine:LAZY").words == "does nothing"
+    config = parse({"freerider": {"plant": {"site2": "mine:LAZY"}}})
+    assert code_in(config) == {"freerider.plant.site2": "mine:LAZY"}
+    monkeypatch.setattr("fedce.site.attacks.load_object", lambda path, key: print)
+    with pytest.raises(ConfigError, match="not an Attack"):
+        attack_of("builtins:print")
+    with pytest.raises(ConfigError, match="unknown attack 'sibyl', did you mean 'sybil'"):
+        attack_of("sibyl")

@@ -35,6 +35,8 @@ class Plan:
             raise ConfigError(f"engine.min_sites is {config.engine.min_sites}, but there are only {len(members)} sites")
         if config.sites_per_round is not None:
             _check_draw(config, self.algorithm)
+        for kind in config.freerider.plant.values():
+            attacks.attack_of(kind)
         for site in (*config.leave_out, *config.freerider.plant):
             if site not in members:
                 known = f"{nearest(site, members)}; there are: {', '.join(members)}"

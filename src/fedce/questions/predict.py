@@ -88,7 +88,7 @@ def _save(path: Path, picture: Image.Image) -> None:
 def load_learner(run: RunFolder, site: str | None, *, trust_code: bool) -> tuple[Learner, Classes, Shape]:
     """The run's network with its weights, its classes, and the shape of the images that it was trained on."""
     config = run.config
-    code = {key: path for key, path in code_in(config).items() if key != "algorithm.name"}  # That is not needed here.
+    code = {key: path for key, path in code_in(config).items() if key in ("model.name", "train.loss")}
     if code and not trust_code:
         named = ", ".join(f"{key} = {path}" for key, path in code.items())
         raise ConfigError(f"{run.config_file} names code that would be run ({named}); add --trust-code if you trust it")

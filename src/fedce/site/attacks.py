@@ -1,12 +1,13 @@
 """Sites that cheat, to be planted in a federation: what the detector and the guard are tried on (docs/trust.md)."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedce.base.errors import ConfigError
+from fedce.base.errors import ConfigError, nearest
+from fedce.base.registry import load_object
 from fedce.core.messages import Evaluation, Reply
 from fedce.core.params import Params
 from fedce.core.site import Moments, Pull, Site, Trained
@@ -22,8 +23,6 @@ SPREAD = 4.5
 """Times the running variances that were trained."""
 SHIFT = 2.5
 """Standard deviations that running means are off what was trained."""
-TWINS = ("copy", "sybil")
-"""Kinds that several members play together: all have the images of the first of them."""
 
 
 def hospital(
@@ -37,14 +36,16 @@ def hospital(
     """The site of that name, or the impostor that is planted in its place."""
     data = next(data for data in sites if data.name == name)
     kind = plant.get(name)
-    if kind in TWINS:
+    if kind is None:
+        return Hospital(data, learner, classes, seed)
+    attack = attack_of(kind)
+    if attack.is_of_one_hospital:
         first = min(other for other, its in plant.items() if its == kind)
         data = next((other for other in sites if other.name == first), None) or _not_here(kind, first)
-        data = replace(data, name=name) if kind == "sybil" else data
-    elif kind in DATA:
-        data = DATA[kind](data)
-    honest = Hospital(data, learner, classes, seed)
-    return Impostor(honest, kind, name, _sign_of(name, plant)) if kind else honest
+        data = replace(data, name=name) if attack.trains_anew else data
+    elif attack.data is not None:
+        data = attack.data(data)
+    return Impostor(Hospital(data, learner, classes, seed), kind, name, _sign_of(name, plant))
 
 
 def _not_here(kind: str, first: str) -> SiteData:
@@ -82,14 +83,11 @@ def with_inverted_labels(data: SiteData) -> SiteData:
     return replace(data, masks=masks)
 
 
-DATA = {"repeat": with_one_image, "labels": with_inverted_labels}
-
-
 class Impostor:
     """A site that sends something else than what it trained or found, and is honest otherwise."""
 
     def __init__(self, site: Site, kind: str, name: str | None = None, sign: int = 1) -> None:
-        self.site, self.kind, self.sign = site, kind, sign
+        self.site, self.attack, self.sign = site, attack_of(kind), sign
         self.name = name or site.name
 
     @property
@@ -109,71 +107,140 @@ class Impostor:
         return self.site.evaluate(params, without)
 
     def train(self, params: Params, round_no: int, moments: Moments, pull: Pull | None = None) -> Trained:
-        if self.kind in ("flip", "scale"):
-            honest = self.site.train(params, round_no, moments, pull)
-            factor = SCALE if self.kind == "scale" else -1.0
-            return replace(honest, params=_moved(params, factor * (honest.params.trainable - params.trainable)))
-        if self.kind in ("spread", "shift"):
-            honest = self.site.train(params, round_no, moments, pull)
-            return replace(honest, params=_with_wrong_statistics(honest.params, self.kind))
-        if self.kind in DATA or self.kind in ("inflate", "pretend", *TWINS):
+        if self.attack.sends is None:
             return self.site.train(params, round_no, moments, pull)
-        loss = self.site.loss(params)
-        if self.kind == "zero":
-            return Trained(params, loss, {})
-        if self.kind == "noise":
-            return Trained(_moved(params, _noise(params, self.name, round_no)), loss, {})
-        if self.kind == "invent":
-            # A direction that is held looks trained; some of everybody's last step looks related.
-            held, wobble = _noise(params, self.name, -1), _noise(params, self.name, round_no)
-            step = params.trainable - moments.get("last", params.trainable)
-            part = 0.3 * np.linalg.norm(held) / max(float(np.linalg.norm(step)), 1e-12)
-            kept = {"last": params.trainable.copy()}
-            return Trained(_moved(params, held + 0.1 * wobble + part * step), loss, kept)
-        if self.kind == "collude":
-            # The same noise with opposite signs: both look new, and the mean model does not move by it.
-            return Trained(_moved(params, self.sign * _noise(params, "pair", round_no)), loss, {})
-        if self.kind == "echo":
-            # Everybody else has moved on since the model that it sends back.
-            last = moments.get("last", params.vector)
-            return Trained(Params(params.layout, np.array(last)), loss, {"last": params.vector.copy()})
-        if "update" in moments:
-            return Trained(_moved(params, moments["update"]), loss, moments)
-        honest = self.site.train(params, round_no, {}, pull)
-        return replace(honest, moments={"update": honest.params.trainable - params.trainable})
+        return self.attack.sends(self, params, round_no, moments, pull)
+
+
+Sends = Callable[[Impostor, Params, int, Moments, Pull | None], Trained]
+"""What a site trains, or makes up, in a round."""
+
+
+@dataclass(frozen=True)
+class Attack:
+    """What an impostor does; in all that it does not say it is honest."""
+
+    words: str
+    sends: Sends | None = None
+    data: Callable[[SiteData], SiteData] | None = None
+    """What becomes of its images before anything else."""
+    says: Callable[[Reply], Reply] | None = None
+    """What it answers in the place of what it found."""
+    is_paired: bool = False
+    """Several members play it together."""
+    is_of_one_hospital: bool = False
+    """All who play it have the images of the first of them."""
+    trains_anew: bool = False
+    """And each trains on them by itself."""
+
+
+def attack_of(kind: str) -> Attack:
+    """The attack of that name, or of your own at package.module:NAME."""
+    if ":" in kind:
+        own = load_object(kind, "freerider.plant")
+        if not isinstance(own, Attack):
+            raise ConfigError(f"freerider.plant: {kind} is a {type(own).__name__}, not an Attack")
+        return own
+    if kind not in ATTACKS:
+        known = f"{nearest(kind, ATTACKS)}; known: {', '.join(ATTACKS)}, or your own at package.module:NAME"
+        raise ConfigError(f"freerider.plant: unknown attack {kind!r}{known}")
+    return ATTACKS[kind]
+
+
+def _changed(change: Callable[[Params, Params], Params]) -> Sends:
+    """What it trained, changed; `change` gets the model that it was sent, and the one that it trained."""
+
+    def send(own: Impostor, params: Params, round_no: int, moments: Moments, pull: Pull | None) -> Trained:
+        honest = own.site.train(params, round_no, moments, pull)
+        return replace(honest, params=change(params, honest.params))
+
+    return send
+
+
+def _times(factor: float) -> Sends:
+    return _changed(lambda start, trained: _moved(start, factor * (trained.trainable - start.trainable)))
+
+
+def _zero(own: Impostor, params: Params, round_no: int, moments: Moments, pull: Pull | None) -> Trained:
+    return Trained(params, own.site.loss(params), {})
+
+
+def _sends_noise(own: Impostor, params: Params, round_no: int, moments: Moments, pull: Pull | None) -> Trained:
+    return Trained(_moved(params, _noise(params, own.name, round_no)), own.site.loss(params), {})
+
+
+def _invents(own: Impostor, params: Params, round_no: int, moments: Moments, pull: Pull | None) -> Trained:
+    """A direction that is held looks trained; some of everybody's last step looks related."""
+    held, wobble = _noise(params, own.name, -1), _noise(params, own.name, round_no)
+    step = params.trainable - moments.get("last", params.trainable)
+    part = 0.3 * np.linalg.norm(held) / max(float(np.linalg.norm(step)), 1e-12)
+    kept = {"last": params.trainable.copy()}
+    return Trained(_moved(params, held + 0.1 * wobble + part * step), own.site.loss(params), kept)
+
+
+def _colludes(own: Impostor, params: Params, round_no: int, moments: Moments, pull: Pull | None) -> Trained:
+    """The same noise with opposite signs: both look new, and the mean model does not move by it."""
+    return Trained(_moved(params, own.sign * _noise(params, "pair", round_no)), own.site.loss(params), {})
+
+
+def _echoes(own: Impostor, params: Params, round_no: int, moments: Moments, pull: Pull | None) -> Trained:
+    """Everybody else has moved on since the model that it sends back."""
+    last = moments.get("last", params.vector)
+    return Trained(Params(params.layout, np.array(last)), own.site.loss(params), {"last": params.vector.copy()})
+
+
+def _replays(own: Impostor, params: Params, round_no: int, moments: Moments, pull: Pull | None) -> Trained:
+    if "update" in moments:
+        return Trained(_moved(params, moments["update"]), own.site.loss(params), moments)
+    honest = own.site.train(params, round_no, {}, pull)
+    return replace(honest, moments={"update": honest.params.trainable - params.trainable})
+
+
+def _pretends(reply: Reply) -> Reply:
+    """In all that it says the model serves it half as well; its test Dice stays, as a measure."""
+    told = reply.evaluation
+    return replace(
+        reply,
+        score=_half(reply.score),
+        score_local=_half(reply.score_local),
+        error_without=None if reply.error_without is None else 1 - (1 - reply.error_without) / 2,
+        error_replicates=tuple(1 - (1 - error) / 2 for error in reply.error_replicates),
+        evaluation=None if told is None else _half_as_well(told),
+    )
+
+
+def _inflates(reply: Reply) -> Reply:
+    if reply.error_without is None:
+        return reply
+    spread = np.random.default_rng(reply.round_no).uniform(0.9, 1.0, len(reply.error_replicates))
+    return replace(reply, error_without=1.0, error_replicates=tuple(spread.tolist()))
+
+
+def _slanders(reply: Reply) -> Reply:
+    """Everybody else's model is bad."""
+    return replace(_inflates(reply), scores=(0.0,) * len(reply.scores))
 
 
 def said(reply: Reply, kind: str | None) -> Reply:
-    """What a liar answers in the place of what it found."""
-    if kind == "pretend":  # In all that it says the model serves it half as well; its test Dice stays, as a measure.
-        told = reply.evaluation
-        return replace(
-            reply,
-            score=_half(reply.score),
-            score_local=_half(reply.score_local),
-            error_without=None if reply.error_without is None else 1 - (1 - reply.error_without) / 2,
-            error_replicates=tuple(1 - (1 - error) / 2 for error in reply.error_replicates),
-            evaluation=None if told is None else _half_as_well(told),
-        )
-    if kind not in ("inflate", "collude"):
-        return reply
-    if reply.error_without is not None:
-        spread = np.random.default_rng(reply.round_no).uniform(0.9, 1.0, len(reply.error_replicates))
-        reply = replace(reply, error_without=1.0, error_replicates=tuple(spread.tolist()))
-    if kind == "collude":  # Everybody else's model is bad.
-        reply = replace(reply, scores=(0.0,) * len(reply.scores))
-    return reply
+    """What a site answers that plays this."""
+    says = attack_of(kind).says if kind else None
+    return reply if says is None else says(reply)
 
 
-def _with_wrong_statistics(params: Params, kind: str) -> Params:
-    """The trained model with batch norms that expect other images than there are."""
-    vector = params.vector.copy()
-    for at_mean, at_variance in params.layout.running_statistics:
-        if kind == "spread":
-            vector[at_variance] *= SPREAD
-        else:
-            vector[at_mean] += SHIFT * np.sqrt(vector[at_variance])
-    return Params(params.layout, vector)
+def _spread(start: Params, trained: Params) -> Params:
+    """Batch norms that expect images of more contrast than there are."""
+    vector = trained.vector.copy()
+    for _, at_variance in trained.layout.running_statistics:
+        vector[at_variance] *= SPREAD
+    return Params(trained.layout, vector)
+
+
+def _shift(start: Params, trained: Params) -> Params:
+    """Batch norms that expect other images than there are."""
+    vector = trained.vector.copy()
+    for at_mean, at_variance in trained.layout.running_statistics:
+        vector[at_mean] += SHIFT * np.sqrt(vector[at_variance])
+    return Params(trained.layout, vector)
 
 
 def _half_as_well(told: Evaluation) -> Evaluation:
@@ -197,3 +264,23 @@ def _moved(params: Params, update: np.ndarray[tuple[int, ...], np.dtype[np.float
     vector = params.vector.copy()
     vector[: len(update)] += update.astype(np.float32)
     return Params(params.layout, vector)
+
+
+ATTACKS: Mapping[str, Attack] = {
+    "zero": Attack("sends the model back as it came", _zero),
+    "noise": Attack("sends noise", _sends_noise),
+    "flip": Attack("sends its update with the sign turned", _times(-1.0)),
+    "scale": Attack("sends ten times its update", _times(SCALE)),
+    "replay": Attack("trains once and sends that update for ever", _replays),
+    "echo": Attack("sends back the global model of the round before", _echoes),
+    "repeat": Attack("trains on one image, repeated", data=with_one_image),
+    "labels": Attack("trains on inverted labels", data=with_inverted_labels),
+    "inflate": Attack("claims an error of 1", says=_inflates),
+    "pretend": Attack("halves every score that it reports", says=_pretends),
+    "invent": Attack("sends one random direction for ever, with noise and some of everybody's last step", _invents),
+    "spread": Attack(f"multiplies its running variances by {SPREAD:g}", _changed(_spread)),
+    "shift": Attack(f"moves its running means by {SHIFT:g} standard deviations", _changed(_shift)),
+    "collude": Attack("two send opposite noise and claim an error of 1", _colludes, says=_slanders, is_paired=True),
+    "sybil": Attack("two members have the images of one", is_paired=True, is_of_one_hospital=True, trains_anew=True),
+    "copy": Attack("two members send the same update", is_paired=True, is_of_one_hospital=True),
+}

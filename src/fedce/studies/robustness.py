@@ -5,31 +5,12 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from statistics import fmean
 
-from fedce.base.config import AlgorithmConfig, Attack, Config, FreeRiderConfig, Guard
-from fedce.site.attacks import TWINS
+from fedce.base.config import AlgorithmConfig, Config, FreeRiderConfig, Guard
+from fedce.site.attacks import ATTACKS
 from fedce.studies.base import Cell, Context, Outcome, Table
 
 TITLE = "Robustness: sites that cheat"
-SINGLE: Mapping[Attack, str] = {
-    "zero": "sends the model back as it came",
-    "noise": "sends noise",
-    "flip": "sends its update with the sign turned",
-    "scale": "sends ten times its update",
-    "replay": "trains once and sends that update for ever",
-    "echo": "sends back the global model of the round before",
-    "repeat": "trains on one image, repeated",
-    "labels": "trains on inverted labels",
-    "inflate": "claims an error of 1",
-    "pretend": "halves every score that it reports",
-    "invent": "sends one random direction for ever, with noise and some of everybody's last step",
-    "spread": "multiplies its running variances by 4.5",
-    "shift": "moves its running means by 2.5 standard deviations",
-}
-PAIRED: Mapping[Attack, str] = {
-    "collude": "two send opposite noise and claim an error of 1",
-    "sybil": "two members have the images of one",
-    "copy": "two members send the same update",
-}
+SINGLE, PAIRED = ({kind: a.words for kind, a in ATTACKS.items() if a.is_paired is paired} for paired in (False, True))
 WHAT = {**SINGLE, **PAIRED}
 UNDETECTABLE = ("pretend", "invent")
 NVFLARE = "fedce.engines.nvflare.theirs:NVFlareFedCE"
@@ -57,13 +38,13 @@ def methods() -> dict[str, Method]:
 class Case:
     """One row of the table."""
 
-    kind: Attack
+    kind: str
     attackers: tuple[str, ...]
 
     @property
     def absent(self) -> tuple[str, ...]:
         """Who is missing in the run to compare with: one site that appears several times is honestly there once."""
-        return self.attackers[1:] if self.kind in TWINS else ()
+        return self.attackers[1:] if ATTACKS[self.kind].is_of_one_hospital else ()
 
 
 def cases(names: Sequence[str]) -> list[Case]:
