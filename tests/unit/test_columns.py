@@ -73,6 +73,20 @@ def test_a_new_column_is_seen_at_every_place_that_it_names(monkeypatch: pytest.M
         assert "4.2 mm" in shown
 
 
+def test_a_metric_has_a_column_with_its_unit_its_direction_and_what_is_undefined():
+    measured = {
+        "metrics": {"dice": {"north": 0.75}, "iou": {"north": 0.625}, "depth": {"north": None}},
+        "metrics_undefined": {"iou": {"north": {"disc": 0, "cup": 0}}, "depth": {"north": {"disc": 4, "cup": 3}}},
+        "metrics_unit": {"iou": {"north": ""}, "depth": {"north": "mm"}},
+    }
+    shown = titles({**RESULTS, **measured}, "terminal")
+    assert shown == ["site", "images", "Dice", "IoU", "depth, mm", "Dice\nwithout", "contribution"]
+    assert cell("report", "IoU", "north", **measured) == columns.Cell("0.625", "number", None, None)
+    assert cell("terminal", "depth, mm", "north", **measured).text == "-"
+    assert cell("report", "depth, mm", "north", **measured).note == Note("undefined in 7", "7 undef.")
+    assert cell("report", "IoU", "south", **measured).text == "\N{EN DASH}", "absent at the end"
+
+
 def test_what_is_not_known_is_a_dash_or_said():
     assert cell("terminal", "Dice", "south").text == cell("report", "Dice", "south").text == "absent"
     assert cell("terminal", "Dice\nwithout", "north").text == "-"

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from fedce.core.scoring import MIN_CASES
+from fedce.learning.metrics import DICE, METRICS
 
 Results = Mapping[str, Any]
 """A run's results; of a run that goes on, what is known of them so far."""
@@ -65,6 +66,7 @@ def columns(results: Results) -> list[Column]:
             needs="dice",
         ),
         *(Column({"report": name}, _dice_of_class(name), digits(3)) for name in classes if len(classes) > 1),
+        *(_metric(results, name) for name in results.get("metrics", {}) if name != DICE),
         Column({"report": "alone"}, of("dice_alone"), digits(3), needs="dice_alone"),
         Column({"report": "Gain"}, _gain, "{:+.3f}".format, needs="dice_alone"),
         Column({"terminal": "Dice\nwithout", "report": "Dice without it"}, of("dice_without"), digits(3)),
@@ -80,6 +82,27 @@ def columns(results: Results) -> list[Column]:
         # Flags are too long for a column of the terminal: they are lines below its table.
         Column({"report": "Flags", "live": "Flags"}, _flags, kind="words"),
     ]
+
+
+def _metric(results: Results, name: str) -> Column:
+    """A metric beside Dice; one that this version does not know goes by its name."""
+    metric = METRICS.get(name)
+    units = sorted({unit for unit in results["metrics_unit"].get(name, {}).values() if unit})
+    title = ", ".join([metric.title if metric else name, *([" or ".join(units)] if units else [])])
+    is_low = metric is not None and not metric.higher_is_better
+    on_pages = f"{title} (lower is better)" if is_low else title
+    return Column(
+        {"terminal": f"{title}\nlow is good" if is_low else title, "report": on_pages, "live": on_pages},
+        lambda results, site: results["metrics"][name].get(site),
+        digits(metric.digits if metric else 3),
+        note=lambda results, site: _undefined(results, name, site),
+    )
+
+
+def _undefined(results: Results, name: str, site: str) -> Note | None:
+    """In how many images or volumes a metric has no value, summed over the classes: the mean leaves them out."""
+    n = sum(results["metrics_undefined"].get(name, {}).get(site, {}).values())
+    return Note(f"undefined in {n}", f"{n} undef.") if n else None
 
 
 def _dice_of_class(name: str) -> Callable[[Results, str], float | None]:

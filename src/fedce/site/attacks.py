@@ -13,6 +13,7 @@ from fedce.core.site import Moments, Pull, Site, Trained
 from fedce.data import SiteData
 from fedce.data.splits import Split
 from fedce.learning.learner import Learner
+from fedce.learning.metrics import DICE_ALONE, Measures
 from fedce.site.hospital import Hospital, round_seed
 
 NOISE = 1e-3
@@ -33,6 +34,7 @@ def hospital(
     classes: tuple[str, ...],
     seed: int,
     plant: Mapping[str, str],
+    measures: Measures = DICE_ALONE,
 ) -> Site:
     """The site of that name, or the impostor that is planted in its place."""
     data = next(data for data in sites if data.name == name)
@@ -43,7 +45,7 @@ def hospital(
         data = replace(data, name=name) if kind == "sybil" else data
     elif kind in DATA:
         data = DATA[kind](data)
-    honest = Hospital(data, learner, classes, seed)
+    honest = Hospital(data, learner, classes, seed, measures)
     return Impostor(honest, kind, name, _sign_of(name, plant)) if kind else honest
 
 
