@@ -9,9 +9,10 @@ from fedce.learning.metrics import DICE, METRICS
 
 Results = Mapping[str, Any]
 """A run's results; of a run that goes on, what is known of them so far."""
-Place = Literal["terminal", "report", "live"]
+Place = Literal["terminal", "below", "report", "live"]
+"""`below`: the terminal's second table, because the first one is as wide as a terminal."""
 Kind = Literal["key", "number", "bar", "words"]
-DASH: Mapping[Place, str] = {"terminal": "-", "report": "\N{EN DASH}", "live": "\N{EN DASH}"}
+DASH: Mapping[Place, str] = {"terminal": "-", "below": "-", "report": "\N{EN DASH}", "live": "\N{EN DASH}"}
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,11 @@ def columns(results: Results) -> list[Column]:
     """All columns from left to right. A new column of the results is one more entry here."""
     classes: list[str] = next((list(dice) for dice in results.get("dice_by_class", {}).values()), [])
     return [
-        Column({"terminal": "site", "report": "Site", "live": "Site"}, lambda results, site: site, kind="key"),
+        Column(
+            {"terminal": "site", "below": "site", "report": "Site", "live": "Site"},
+            lambda results, site: site,
+            kind="key",
+        ),
         Column({"terminal": "images", "report": "Images"}, of("images")),
         Column({"report": "for training", "live": "Training images"}, of("train_images")),
         Column({"live": "Validation Dice"}, of("last_score"), digits(3)),
@@ -89,10 +94,10 @@ def _metric(results: Results, name: str) -> Column:
     metric = METRICS.get(name)
     units = sorted({unit for unit in results["metrics_unit"].get(name, {}).values() if unit})
     title = ", ".join([metric.title if metric else name, *([" or ".join(units)] if units else [])])
-    is_low = metric is not None and not metric.higher_is_better
-    on_pages = f"{title} (lower is better)" if is_low else title
+    if metric is not None and not metric.higher_is_better:
+        title += " (lower is better)"
     return Column(
-        {"terminal": f"{title}\nlow is good" if is_low else title, "report": on_pages, "live": on_pages},
+        {"below": title, "report": title, "live": title},
         lambda results, site: results["metrics"][name].get(site),
         digits(metric.digits if metric else 3),
         note=lambda results, site: _undefined(results, name, site),
