@@ -10,6 +10,7 @@ import torch
 from fedce.algorithms import FedAvg
 from fedce.base.config import load
 from fedce.base.errors import ConfigError
+from fedce.base.ranges import METRIC
 from fedce.core.messages import Evaluation, Measured
 from fedce.core.scoring import Grouping
 from fedce.data import SiteData
@@ -19,7 +20,7 @@ from fedce.data.splits import Split
 from fedce.federation.loop import evaluate
 from fedce.federation.plan import resolve
 from fedce.learning import metrics
-from fedce.learning.metrics import METRICS, Masks, Measures, _values
+from fedce.learning.metrics import METRICS, Masks, Measures, Metric, _values
 from fedce.record.results import _metrics
 from fedce.site.hospital import Hospital
 from support import FakeFederation, FakeSite, params
@@ -155,6 +156,25 @@ def test_what_is_undefined_is_counted_and_left_out_of_the_mean():
     assert none.metrics == {"precision": Measured({"organ": None}, {"organ": 4})}
     assert none.metrics["precision"].mean is None
     assert Measured({"x": 0.5, "y": None}, {"x": 0, "y": 3}).mean == 0.5
+
+
+def test_a_length_is_in_millimetres_where_all_images_have_a_spacing():
+    first = Metric(
+        "step",
+        "Step",
+        lambda masks, tolerance: torch.tensor([[(masks.spacing or (1.0,))[0]]]),
+        "",
+        METRIC,
+        is_length=True,
+    )
+    something, grouping = blob((6, 6), 1), Grouping.of([0, 1], ["a", "b"])
+    known, unknown = (masks_of(something, something, spacing) for spacing in ((3.0, 3.0), None))
+    for masks, expected, unit in (
+        ([known, known], 3.0, "mm"),
+        ([known, unknown], 1.0, "px"),
+        ([unknown] * 2, 1.0, "px"),
+    ):
+        assert Measures((first,)).measure(masks, grouping, ["x"]) == {"step": Measured({"x": expected}, {"x": 0}, unit)}
 
 
 def test_without_metrics_an_evaluation_is_written_as_before_there_were_any():
