@@ -10,6 +10,7 @@ from pydantic import BaseModel
 
 from fedce.algorithms import ALGORITHMS, READING_OPTIONS, make, options_of, settings_of
 from fedce.base import config
+from fedce.learning.metrics import METRICS
 
 PAGE = Path(__file__).parent.parent / "docs" / "configuration.md"
 
@@ -69,7 +70,29 @@ def page() -> str:
             for key, value in settings.items()
             if key in allowed
         ]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *metrics()]) + "\n"
+
+
+def metrics() -> list[str]:
+    rows = [
+        f"| `{metric.name}` | {metric.title}{', a length' * metric.is_length} | {metric.bounds} | "
+        f"{'higher' if metric.higher_is_better else 'lower'} | {metric.undefined} |"
+        for metric in METRICS.values()
+    ]
+    return [
+        "",
+        "## Metrics",
+        "",
+        '`metrics` names those that are measured beside Dice, e.g. `metrics = ["dice", "iou"]`. A volume is',
+        "measured whole, a case by the mean of its images, a site by the mean of its cases, as for Dice. Images and",
+        "volumes where a metric is undefined are left out of the mean and counted. A length, and",
+        "`surface_tolerance`, is in millimetres where all test images of a site have a known spacing (volumes, DICOM),",
+        "otherwise in pixels of the resized image.",
+        "",
+        "| metric | what | range | better | undefined |",
+        "|---|---|---|---|---|",
+        *rows,
+    ]
 
 
 if __name__ == "__main__":

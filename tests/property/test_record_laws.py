@@ -13,14 +13,15 @@ from hypothesis import strategies as st
 from fedce.algorithms import AFL, FedAvg, FedCE, FedCEAtSites, QFedAvg
 from fedce.base import ranges
 from fedce.base.errors import ReplyError, RunError
-from fedce.base.ranges import LOSS, NOVELTY, SCORE
-from fedce.core.messages import Evaluation, Reply, Task
+from fedce.base.ranges import LOSS, METRIC, NOVELTY, SCORE
+from fedce.core.messages import Evaluation, Measured, Reply, Task
 from fedce.core.params import cosine
 from fedce.federation.asking import Rules
 from fedce.federation.lines import round_line
 from fedce.federation.loop import evaluate, rounds
 from fedce.guard import Guarded
 from fedce.guard.border import problem_of
+from fedce.learning.metrics import DICE_ALONE, Measures, Metric
 from fedce.record.folder import RunFolder
 from fedce.site.wire import reply_form
 from support import FakeFederation, FakeSite, params
@@ -43,7 +44,20 @@ said = st.fixed_dictionaries(
         "seconds": floats,
     }
 )
-evaluations = st.builds(Evaluation, floats, st.dictionaries(st.sampled_from("xy"), floats, max_size=2), maybe)
+by_class = st.dictionaries(st.sampled_from("xy"), floats, max_size=2)
+
+
+@st.composite
+def evaluations_of(draw):
+    """Anything that a site may say; its metrics are of the classes that its Dice is of."""
+    dice = draw(by_class)
+    values, counts = ({name: draw(any_value) for name in dice} for any_value in (maybe | st.floats(-2e9, 2e9), wholes))
+    metrics = {"m": Measured(values, counts, draw(st.sampled_from(["", "mm", "km"])))} if draw(st.booleans()) else {}
+    return Evaluation(draw(floats), dice, draw(maybe), metrics=metrics)
+
+
+evaluations = evaluations_of()
+M = Measures((Metric("m", "M", lambda masks, tolerance: None, "", METRIC),))
 
 
 class Liars:
@@ -88,9 +102,10 @@ def test_an_evaluation_that_the_border_passes_is_recorded_and_read_back(tmp_path
         FedAvg(), lambda reply: replace(reply, evaluation=evaluation, n_train=n_train) if reply.site == "b" else reply
     )
     state = FedAvg().begin(SITES, params([0.0, 0.0]))
-    replies, rejected = evaluate(FedAvg(), state, liars, SITES)
+    measures = M if evaluation.metrics else DICE_ALONE
+    replies, rejected = evaluate(FedAvg(), state, liars, SITES, measures=measures)
     assert replies.keys() | rejected.keys() == set(SITES)
-    told = {site: vars(reply.evaluation) for site, reply in replies.items()}
+    told = {site: reply.evaluation.entry for site, reply in replies.items()}
     entry = {"kind": "end", "time": 0.0, "model": "", "shares": {}, "evaluations": told, "rejected": rejected}
     assert recorded(tmp_path, entry)["evaluations"] == json.loads(json.dumps(told))
 

@@ -11,7 +11,7 @@ from hypothesis.extra.numpy import arrays
 from fedce import __version__
 from fedce.base.errors import ReplyError
 from fedce.base.identity import Identity
-from fedce.core.messages import Evaluation, Member, Reply, Task
+from fedce.core.messages import Evaluation, Measured, Member, Reply, Task
 from fedce.engines.remote import Known, RemoteEngine, Rules, _Node
 from fedce.site.wire import (
     Failure,
@@ -47,7 +47,11 @@ FORMS = (Hello, TaskForm, MemberForm, ReplyForm, Failure, Signed)
 def replies(draw):
     interval = st.none() | st.tuples(scores, scores)
     by_class = st.dictionaries(names, scores, min_size=1, max_size=3)
-    evaluation = st.builds(Evaluation, scores, by_class, st.none() | scores, interval, interval)
+    numbers = st.dictionaries(names, st.none() | st.floats(-1e9, 1e9), min_size=1, max_size=3)
+    counts = st.dictionaries(names, st.integers(0, 10**9), max_size=3)
+    measured = st.builds(Measured, numbers, counts, st.sampled_from(["", "mm", "px"]))
+    metrics = st.dictionaries(names, measured, max_size=3)
+    evaluation = st.builds(Evaluation, scores, by_class, st.none() | scores, interval, interval, metrics)
     return Reply(
         site=draw(names),
         round_no=draw(st.integers(0, 10**6)),
@@ -94,6 +98,7 @@ def test_an_evaluation_and_a_member_of_an_earlier_version_are_read():
         del sent["evaluation"][key]
     came = reply_from(ReplyForm.read(json.dumps(sent)), {}, LAYOUT)
     assert came.evaluation == Evaluation(0.5, {"x": 0.25}, None, None, None)
+    assert "metrics" not in sent["evaluation"], "without any, a site signs what it signed before there were any"
     assert Evaluation.recorded(sent["evaluation"]) == came.evaluation
     about = {"run": "00", "nonce": "00", "name": "a", "n_train": 4, "n_validation": 2, "n_test": 2, "shape": [1, 8, 8]}
     about |= {"classes": {"x": [1]}, "fingerprint": "00", "versions": {}, "key": "k"}

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from fedce.present import columns, pages
 from fedce.present.columns import Column, Note, of, sites_table
-from fedce.present.results import results_table
+from fedce.present.results import metrics_tables, results_table
 
 RESULTS = {
     "algorithm": "fedce",
@@ -71,6 +71,25 @@ def test_a_new_column_is_seen_at_every_place_that_it_names(monkeypatch: pytest.M
     for shown in (console.file.getvalue(), *on_pages):
         assert "HD95" in shown
         assert "4.2 mm" in shown
+
+
+def test_a_metric_has_a_column_with_its_unit_its_direction_and_what_is_undefined():
+    measured = {
+        "metrics": {"dice": {"north": 0.75}, "iou": {"north": 0.625}, "depth": {"north": None}},
+        "metrics_undefined": {"iou": {"north": {"disc": 0, "cup": 0}}, "depth": {"north": {"disc": 4, "cup": 3}}},
+        "metrics_unit": {"iou": {"north": ""}, "depth": {"north": "mm"}},
+    }
+    assert titles({**RESULTS, **measured}, "terminal") == titles(RESULTS, "terminal")
+    assert titles({**RESULTS, **measured}, "below") == ["site", "IoU", "depth, mm"]
+    assert "IoU" in titles({**RESULTS, **measured}, "report")
+    assert cell("report", "IoU", "north", **measured) == columns.Cell("0.625", "number", None, None)
+    assert cell("below", "depth, mm", "north", **measured).text == "-"
+    assert cell("report", "depth, mm", "north", **measured).note == Note("undefined in 7", "7 undef.")
+    assert cell("report", "IoU", "south", **measured).text == "\N{EN DASH}", "absent at the end"
+    console = Console(width=80, file=StringIO())
+    console.print(*metrics_tables({**RESULTS, **measured}, 80))
+    assert "- (7 undef.)" in console.file.getvalue()
+    assert metrics_tables(RESULTS, 80) == []
 
 
 def test_what_is_not_known_is_a_dash_or_said():

@@ -219,6 +219,9 @@ def test_orientation_is_the_patients_not_the_files(tmp_path: Path, direction: st
     assert sites[0].masks[2].sum() == 50
     assert not sites[0].masks[0].any()
     assert sites[0].origins[0].spacing == (1.0, 1.0)
+    assert sites[0].origins[0].voxel == (3.0, 1.0, 1.0)
+    resized = load_sites(tmp_path, size=64)[0].origins[0]
+    assert (resized.spacing, resized.voxel) == ((1.0, 1.0), (3.0, SIZE[0] / 64, SIZE[1] / 64))
 
 
 @pytest.mark.parametrize("ending", [".nii", ".mha", ".mhd", ".nrrd"])

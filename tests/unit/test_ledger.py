@@ -285,6 +285,17 @@ def test_an_end_that_does_not_follow_is_found(signed_run: Path, tmp_path: Path, 
     assert any(problem in found for found in forged(RunFolder(tmp_path / "run"), lambda entries: change(entries[-1])))
 
 
+def test_a_metric_other_than_the_site_signed_is_found(tmp_path: Path):
+    run = RunFolder(signed_at(tmp_path, {"metrics": ["dice", "iou", "surface_dice"], "rounds": 2}))
+    assert verify(run).problems == ()
+    assert run.results["metrics"].keys() == {"dice", "iou", "surface_dice"}
+
+    def embellished(entries):
+        entries[-1]["evaluations"]["site1"]["metrics"]["iou"]["by_class"]["disc"] = 1.0
+
+    assert any("signed another evaluation" in found for found in forged(run, embellished))
+
+
 def test_flags_and_replicates_that_a_coordinator_made_up_are_found(tmp_path: Path):
     # Half of eight cases would be too few to resample.
     signed_at(tmp_path, {"data.split": [0.2, 0.6, 0.2]})

@@ -267,6 +267,10 @@ class Config(_Table):
     replies are checked for form, range, layout and finite numbers alone, and the arithmetic is the paper's."""
     max_length: Annotated[float, Field(gt=1)] = 6.0
     """With guard = "standard": reject an update longer than this multiple of the round's median length; inf: never."""
+    metrics: tuple[str, ...] = ("dice",)
+    """Measured on each site's test cases at the end, below; Dice always is, and contributions rest on it alone."""
+    surface_tolerance: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
+    """surface_dice: how far from the other surface a point of a surface may lie, in the unit of lengths, below."""
     data: DataConfig = DataConfig()
     model: ModelConfig = ModelConfig()
     train: TrainConfig = TrainConfig()

@@ -42,6 +42,9 @@ IMAGES = Range(0, 10**9)
 """Images of one split."""
 TRAIN_IMAGES = Range(1, 10**9)
 """A site without training images has nothing to take part with."""
+METRIC = Range(-1e9, 1e9)
+"""Any metric beside Dice; a known metric has bounds of its own (learning/metrics.py)."""
+MAX_METRICS = 50
 MAX_REPLICATES = 100
 """Bootstrap replicates of an error in one reply."""
 
@@ -51,5 +54,6 @@ Loss = Annotated[float, Field(ge=LOSS.low, le=LOSS.high, allow_inf_nan=False)]
 Seconds = Annotated[float, Field(ge=SECONDS.low, le=SECONDS.high, allow_inf_nan=False)]
 Images = Annotated[int, Field(ge=IMAGES.low, le=IMAGES.high)]
 TrainImages = Annotated[int, Field(ge=TRAIN_IMAGES.low, le=TRAIN_IMAGES.high)]
+MetricValue = Annotated[float, Field(ge=METRIC.low, le=METRIC.high, allow_inf_nan=False)]
 Replicates = Annotated[list[Score], Field(max_length=MAX_REPLICATES)]
 DiceByClass = Annotated[dict[str, Score], Field(min_length=1)]

@@ -1,7 +1,7 @@
 """Task and Reply: the only things that cross the network. A new field is a privacy decision (docs/privacy.md)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
 from fedce.core.params import Params
@@ -59,6 +59,24 @@ class Task:
 
 
 @dataclass(frozen=True)
+class Measured:
+    """What a metric beside Dice gives on one site's test cases."""
+
+    by_class: Mapping[str, float | None]
+    """Mean over the cases where the metric is defined; None where it is defined in no case."""
+    undefined: Mapping[str, int]
+    """Class to the number of 2-D images and volumes where the metric is not defined."""
+    unit: Literal["", "mm", "px"] = ""
+    """Of a length: millimetres where the files state their spacing, otherwise pixels."""
+
+    @property
+    def mean(self) -> float | None:
+        """Over the classes that have a value; None where none has one."""
+        known = [value for value in self.by_class.values() if value is not None]
+        return sum(known) / len(known) if known else None
+
+
+@dataclass(frozen=True)
 class Evaluation:
     """How a model does on one site's data; Dice as a fraction."""
 
@@ -69,13 +87,22 @@ class Evaluation:
     validation_interval: tuple[float, float] | None = None
     test_interval: tuple[float, float] | None = None
     """95 % intervals over the site's cases; None where it has too few, or in runs of an earlier version."""
+    metrics: Mapping[str, Measured] = field(default_factory=dict)
+    """Metrics beside Dice that the experiment asks for, by name."""
 
     @classmethod
     def recorded(cls, entry: Mapping[str, Any]) -> "Evaluation":
         """As the ledger's end has it, with a signature beside it; tuples have become lists there."""
         known: dict[str, Any] = {field.name: entry[field.name] for field in fields(cls) if field.name in entry}
         known |= {name: tuple(value) for name, value in known.items() if isinstance(value, list)}
-        return cls(**known)
+        metrics = {name: Measured(**told) for name, told in known.get("metrics", {}).items()}
+        return cls(**{**known, "metrics": metrics})
+
+    @property
+    def entry(self) -> dict[str, Any]:
+        """As it is sent and recorded. Without metrics it is what earlier versions wrote, to the letter."""
+        told = asdict(self)
+        return told if self.metrics else {name: value for name, value in told.items() if name != "metrics"}
 
     @property
     def test_dice(self) -> float:

@@ -56,6 +56,22 @@ class Grouping:
         by_case: Floats = _sums(scores, self.case) / np.bincount(self.case)[:, None]
         return by_case
 
+    @property
+    def members(self) -> list[NDArray[np.int64]]:
+        """For each 2-D image or volume the places of its images."""
+        return [np.flatnonzero(self.scored == i) for i in range(len(self.case))]
+
+    def mean(self, values: Floats) -> Floats:
+        """(classes) of (2-D images or volumes, classes): cases alike. NaN is no value, and the rest has the mean."""
+        return _known_mean(np.stack([_known_mean(values[self.case == i]) for i in range(self.n_cases)]))
+
+
+def _known_mean(values: Floats) -> Floats:
+    """Over the first axis, of what is known; NaN where nothing is."""
+    known = ~np.isnan(values)
+    total, n = np.where(known, values, 0.0).sum(axis=0), known.sum(axis=0)
+    return np.where(n > 0, total / np.maximum(n, 1), np.nan)
+
 
 def _numbered(values: Sequence[Any]) -> NDArray[np.int64]:
     number = {value: i for i, value in enumerate(dict.fromkeys(values))}

@@ -39,6 +39,8 @@ class Origin:
     """Millimetres between rows and between columns, before resizing."""
     values: tuple[int, ...]
     """The values of its mask other than 0, before they become classes."""
+    voxel: tuple[float, float, float] | None = None
+    """Millimetres between slices, rows and columns, after resizing."""
 
 
 @dataclass(frozen=True)
@@ -104,17 +106,16 @@ def load(key: str) -> Cached | None:
         if any(digest_of(folder / f"{part}.bin") != about["sha256"][part] for part in PARTS):
             return None
         arrays = [np.memmap(folder / f"{part}.bin", np.uint8, mode="r", shape=tuple(about[part])) for part in PARTS]
-        origins = tuple(
-            Origin(**{**one, "spacing": _pair(one["spacing"]), "values": tuple(one["values"])})
-            for one in about["origins"]
-        )
+        origins = tuple(_origin(one) for one in about["origins"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return Cached(arrays[0], arrays[1], origins)
 
 
-def _pair(values: list[float] | None) -> tuple[float, float] | None:
-    return None if values is None else (values[0], values[1])
+def _origin(one: dict[str, Any]) -> Origin:
+    """JSON has made lists of its tuples."""
+    told: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in one.items()}
+    return Origin(**told)
 
 
 def build(site: str, key: str, frames: Iterator[Frame], problems: Problems) -> Cached | None:

@@ -22,7 +22,7 @@ from fedce.data.pixels import (
     wide,
     with_channels,
 )
-from fedce.data.resizing import How, to_size
+from fedce.data.resizing import How, resized_spacing, to_size
 from fedce.data.volumes import Plane, read_pair
 
 OTHER_SIZE = "masks have another size than their images"
@@ -58,7 +58,9 @@ def _is_colour(item: Item) -> bool:
         return not is_grey(file)
 
 
-Picture = tuple[str, Bytes, Bytes, tuple[float, float] | None]
+Spacing = tuple[float, float, float]
+"""Millimetres between slices, rows and columns."""
+Picture = tuple[str, Bytes, Bytes, Spacing | None]
 
 
 def _pictures(item: Item, how: Reading) -> Iterator[Picture]:
@@ -77,7 +79,7 @@ def _pictures(item: Item, how: Reading) -> Iterator[Picture]:
     labels = checked_labels(mask.values, how.classes, item.mask)
     for z in range(len(values)):
         name = f"{item.name}#{z:03d}" if len(values) > 1 else item.name
-        yield name, values[z][None], labels[z], volume.spacing[1:]
+        yield name, values[z][None], labels[z], volume.spacing
 
 
 def _frame(
@@ -85,16 +87,19 @@ def _frame(
     item: int,
     image: Bytes,
     labels: Bytes,
-    spacing: tuple[float, float] | None,
+    spacing: Spacing | None,
     how: Reading,
     n_channels: int,
 ) -> Frame:
     height, width = labels.shape
     masks = class_masks(labels, how.classes)
+    voxel = spacing
     if how.size is not None:
         size = (how.size, how.size)
         image, masks = to_size(image, size, how.resize), to_size(masks, size, how.resize, is_mask=True)
-    return Frame(with_channels(image, n_channels), masks, Origin(name, item, height, width, spacing, _values(labels)))
+        voxel = spacing and (spacing[0], *resized_spacing(spacing[1:], (height, width), size, how.resize))
+    origin = Origin(name, item, height, width, spacing and spacing[1:], _values(labels), voxel)
+    return Frame(with_channels(image, n_channels), masks, origin)
 
 
 def _values(labels: Bytes) -> tuple[int, ...]:

@@ -28,6 +28,13 @@ def from_size(mask: NDArray[np.uint8], shape: Shape, how: How) -> NDArray[np.uin
     return _padded(_resized(mask, _cropped(shape, size) if how == "crop" else shape, is_mask=True), shape)
 
 
+def resized_spacing(spacing: tuple[float, float], shape: Shape, size: Shape, how: How) -> tuple[float, float]:
+    """The distance of pixels, by rows and columns, after `to_size` of an image with this shape and spacing."""
+    taken = _cropped(shape, size) if how == "crop" else shape
+    become = _inside(shape, size) if how == "pad" else size
+    return spacing[0] * taken[0] / become[0], spacing[1] * taken[1] / become[1]
+
+
 def _middle(image: NDArray[np.uint8], size: Shape) -> NDArray[np.uint8]:
     top, left = ((whole - part) // 2 for whole, part in zip(image.shape[1:], size, strict=True))
     return image[:, top : top + size[0], left : left + size[1]]

@@ -3,13 +3,13 @@
 import platform
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from hashlib import sha256
 from importlib.metadata import version
 from time import time
 from typing import Any
 
 from fedce.algorithms.reconstruction import reconstructed_values
+from fedce.base.config import Config
 from fedce.base.files import digest_of, write_json
 from fedce.core.algorithm import State
 from fedce.core.messages import Reply
@@ -77,7 +77,7 @@ def end_line(plan: Plan, state: State, replies: Mapping[str, Reply], rejected: M
         "model": _model_digest(plan, state, replies),
         "shares": dict(state.shares),
         "evaluations": {
-            site: {**asdict(reply.evaluation), **({"signed": dict(reply.signed)} if reply.signed else {})}
+            site: {**reply.evaluation.entry, **({"signed": dict(reply.signed)} if reply.signed else {})}
             for site, reply in replies.items()
             if reply.evaluation
         },
@@ -138,16 +138,24 @@ def about_run(plan: Plan, run_folder: RunFolder) -> dict[str, Any]:
         }
         for name, member in plan.members.items()
     }
-    # The engine may change between a start and a resume; nothing else may.
-    decisive = plan.config.model_dump_json(exclude={"engine"})
     return {
         "format": FORMAT,
         "versions": versions(),
-        "config": sha256(decisive.encode()).hexdigest(),
+        "config": sha256(_decisive(plan.config).encode()).hexdigest(),
         # Whoever checks the ledger later reads the experiment from there.
         "config_file": digest_of(run_folder.config_file),
         "sites": sites,
     }
+
+
+def _decisive(config: Config) -> str:
+    """What may not change between a start and a resume: all but the engine.
+
+    Keys that came later count only where they are set, so that runs of earlier versions can still be resumed.
+    """
+    later = ("metrics", "surface_tolerance")
+    unset = {name for name in later if getattr(config, name) == Config.model_fields[name].default}
+    return config.model_dump_json(exclude={"engine", *unset})
 
 
 def versions() -> dict[str, str]:

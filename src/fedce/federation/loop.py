@@ -12,6 +12,7 @@ from fedce.core.messages import Reply
 from fedce.core.params import Vector, inner_products, sketch
 from fedce.federation.asking import CheckedAsk, Engine, Rules, told
 from fedce.guard.border import problem_of
+from fedce.learning.metrics import DICE_ALONE, Measures
 from fedce.record.attendance import ABSENT, EXPELLED, LEFT_OUT, NO_REPLY, NOT_DRAWN, NOT_THERE
 
 
@@ -126,11 +127,16 @@ def similarity_to_others(updates: Mapping[str, Vector], rho: Mapping[str, float]
 
 
 def evaluate(
-    algorithm: Algorithm, state: State, engine: Engine, sites: Iterable[str], tell_all: bool = False
+    algorithm: Algorithm,
+    state: State,
+    engine: Engine,
+    sites: Iterable[str],
+    tell_all: bool = False,
+    measures: Measures = DICE_ALONE,
 ) -> tuple[dict[str, Reply], dict[str, str]]:
-    """These sites' validation and test Dice of the model that each would use; they also learn their final share.
+    """How the model that each of these sites would use does on its data; they also learn their final share.
 
-    What can't be used comes second, with the reason.
+    What can't be used comes second, with the reason. `measures` are the metrics that the sites are to answer with.
     """
     tasks = [
         replace(algorithm.task(state, site), action="evaluate", shares=told(state.shares, site, tell_all))
@@ -138,7 +144,10 @@ def evaluate(
     ]
     by_site, usable, rejected = {task.site: task for task in tasks}, {}, {}
     for reply in sorted(engine.ask(tasks), key=lambda reply: reply.site):
-        if (reason := problem_of(reply, by_site.get(reply.site))) is None:
+        reason = problem_of(reply, by_site.get(reply.site))
+        if reason is None and reply.evaluation is not None:
+            reason = measures.problem_of(reply.evaluation.metrics)
+        if reason is None:
             usable[reply.site] = reply
         else:
             rejected[reply.site] = reason

@@ -20,6 +20,7 @@ from fedce.data import Sites
 from fedce.guard.border import Limits
 from fedce.learning import networks
 from fedce.learning.learner import Learner, loss_path
+from fedce.learning.metrics import Measures
 from fedce.site import attacks
 from fedce.site.hospital import member_of, perform
 
@@ -31,6 +32,7 @@ class Plan:
         self.config = config
         self.members = dict(members)
         self.algorithm: Algorithm = algorithms.made_for(config)
+        self.measures = Measures.asked_by(config)
         if config.engine.min_sites > len(members):
             raise ConfigError(f"engine.min_sites is {config.engine.min_sites}, but there are only {len(members)} sites")
         if config.sites_per_round is not None:
@@ -135,7 +137,7 @@ class Participants(Plan):
         if site not in self._hospitals:
             config, classes = self.config, tuple(self.sites.classes)
             self._hospitals[site] = attacks.hospital(
-                self.sites, site, self.learner, classes, config.seed, config.freerider.plant
+                self.sites, site, self.learner, classes, config.seed, config.freerider.plant, self.measures
             )
         return self._hospitals[site]
 
@@ -164,7 +166,8 @@ class Participants(Plan):
 
 
 def resolve(config: Config) -> Config:
-    """The configuration with the algorithm's own defaults filled in; an unknown option is refused."""
+    """The configuration with the algorithm's own defaults filled in; an unknown option or metric is refused."""
+    Measures.asked_by(config)
     algorithm = algorithms.make(config.algorithm.name, config.algorithm.options)
     if isinstance(algorithm, algorithms.QFedAvg) and algorithm.local_lr is None:
         algorithm = algorithms.make(config.algorithm.name, {**config.algorithm.options, "local_lr": config.train.lr})

@@ -160,7 +160,7 @@ def finish(
             run_folder.append(entry)
         state = done.state
         observer.round(done)
-    replies, rejected = evaluate(plan.algorithm, state, engine, sorted(plan.members), tell_all)
+    replies, rejected = evaluate(plan.algorithm, state, engine, sorted(plan.members), tell_all, plan.measures)
     if not replies:
         raise ReplyError(f"no site could evaluate the model ({rejected or 'no replies'})")
     _write_models(run_folder, plan, state, replies)

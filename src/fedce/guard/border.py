@@ -7,9 +7,9 @@ from statistics import median
 
 import numpy as np
 
-from fedce.base.ranges import LOSS, MAX_REPLICATES, NOVELTY, SCORE, SECONDS, TRAIN_IMAGES
+from fedce.base.ranges import IMAGES, LOSS, MAX_METRICS, MAX_REPLICATES, METRIC, NOVELTY, SCORE, SECONDS, TRAIN_IMAGES
 from fedce.core.algorithm import models_of
-from fedce.core.messages import Reply, Task
+from fedce.core.messages import Evaluation, Reply, Task
 from fedce.core.params import MAX_EXACT_COUNT, Layout, Params
 from fedce.core.weights import normalise
 
@@ -80,6 +80,8 @@ def problem_of(reply: Reply, task: Task | None, needs_model: bool = True) -> str
         return f"sent {len(reply.error_replicates)} replicates of its error, at most {MAX_REPLICATES} are taken"
     if task.action == "evaluate" and (reply.evaluation is None or not reply.evaluation.test_dice_by_class):
         return "sent no evaluation"
+    if reply.evaluation is not None and (problem := _problem_of_metrics(reply.evaluation)):
+        return problem
     if len(reply.scores) != len(task.models):
         return f"sent {len(reply.scores)} scores for {len(task.models)} models"
     return _problem_of_model(reply.params, task.params.layout) if reply.params is not None else None
@@ -157,6 +159,23 @@ def _dice_of(reply: Reply) -> Iterator[float | None]:
         yield from reply.evaluation.test_dice_by_class.values()
     for interval in _intervals_of(reply):
         yield from interval
+
+
+def _problem_of_metrics(told: Evaluation) -> str | None:
+    """What is asked of every metric, whatever it measures."""
+    if len(told.metrics) > MAX_METRICS:
+        return f"sent {len(told.metrics)} metrics, at most {MAX_METRICS} are taken"
+    for name, found in told.metrics.items():
+        if not found.by_class.keys() == found.undefined.keys() == told.test_dice_by_class.keys():
+            return f"{name} is not of the classes that its Dice is of"
+        for value in found.by_class.values():
+            if value is not None and value not in METRIC:
+                return f"{name} {value} is not in {METRIC}"
+        if any(not isinstance(n, int) or n not in IMAGES for n in found.undefined.values()):
+            return f"{name} is undefined in a number of images that is not in {IMAGES}"
+        if found.unit not in ("", "mm", "px"):
+            return f"{name} has the unit {found.unit!r}, expected mm, px or nothing"
+    return None
 
 
 def _intervals_of(reply: Reply) -> list[tuple[float, float]]:

@@ -286,6 +286,13 @@ class Learner:
         return Counts(*torch.cat(found, dim=1).cpu().numpy())
 
     @torch.inference_mode()
+    def masks(self, params: Params, data: Batch) -> Tensor:
+        """What the model marks in each image, (n, classes, height, width), in the memory that metrics work in."""
+        self.load(params)
+        self.network.eval()
+        return torch.cat([(self._forward(to_unit(images)) > 0).cpu() for images, _ in data.split(SCORING_BATCH)])
+
+    @torch.inference_mode()
     def predict(self, images: Pixels) -> NDArray[np.bool_]:
         """Masks of the loaded network, (n, classes, height, width)."""
         self.network.eval()

@@ -5,12 +5,14 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from fedce.core.scoring import MIN_CASES
+from fedce.learning.metrics import DICE, METRICS
 
 Results = Mapping[str, Any]
 """A run's results; of a run that goes on, what is known of them so far."""
-Place = Literal["terminal", "report", "live"]
+Place = Literal["terminal", "below", "report", "live"]
+"""`below`: the terminal's second table, because the first one is as wide as a terminal."""
 Kind = Literal["key", "number", "bar", "words"]
-DASH: Mapping[Place, str] = {"terminal": "-", "report": "\N{EN DASH}", "live": "\N{EN DASH}"}
+DASH: Mapping[Place, str] = {"terminal": "-", "below": "-", "report": "\N{EN DASH}", "live": "\N{EN DASH}"}
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,11 @@ def columns(results: Results) -> list[Column]:
     """All columns from left to right. A new column of the results is one more entry here."""
     classes: list[str] = next((list(dice) for dice in results.get("dice_by_class", {}).values()), [])
     return [
-        Column({"terminal": "site", "report": "Site", "live": "Site"}, lambda results, site: site, kind="key"),
+        Column(
+            {"terminal": "site", "below": "site", "report": "Site", "live": "Site"},
+            lambda results, site: site,
+            kind="key",
+        ),
         Column({"terminal": "images", "report": "Images"}, of("images")),
         Column({"report": "for training", "live": "Training images"}, of("train_images")),
         Column({"live": "Validation Dice"}, of("last_score"), digits(3)),
@@ -65,6 +71,7 @@ def columns(results: Results) -> list[Column]:
             needs="dice",
         ),
         *(Column({"report": name}, _dice_of_class(name), digits(3)) for name in classes if len(classes) > 1),
+        *(_metric(results, name) for name in results.get("metrics", {}) if name != DICE),
         Column({"report": "alone"}, of("dice_alone"), digits(3), needs="dice_alone"),
         Column({"report": "Gain"}, _gain, "{:+.3f}".format, needs="dice_alone"),
         Column({"terminal": "Dice\nwithout", "report": "Dice without it"}, of("dice_without"), digits(3)),
@@ -80,6 +87,27 @@ def columns(results: Results) -> list[Column]:
         # Flags are too long for a column of the terminal: they are lines below its table.
         Column({"report": "Flags", "live": "Flags"}, _flags, kind="words"),
     ]
+
+
+def _metric(results: Results, name: str) -> Column:
+    """A metric beside Dice; one that this version does not know goes by its name."""
+    metric = METRICS.get(name)
+    units = sorted({unit for unit in results["metrics_unit"].get(name, {}).values() if unit})
+    title = ", ".join([metric.title if metric else name, *([" or ".join(units)] if units else [])])
+    if metric is not None and not metric.higher_is_better:
+        title += " (lower is better)"
+    return Column(
+        {"below": title, "report": title, "live": title},
+        lambda results, site: results["metrics"][name].get(site),
+        digits(metric.digits if metric else 3),
+        note=lambda results, site: _undefined(results, name, site),
+    )
+
+
+def _undefined(results: Results, name: str, site: str) -> Note | None:
+    """In how many images or volumes a metric has no value, summed over the classes: the mean leaves them out."""
+    n = sum(results["metrics_undefined"].get(name, {}).get(site, {}).values())
+    return Note(f"undefined in {n}", f"{n} undef.") if n else None
 
 
 def _dice_of_class(name: str) -> Callable[[Results, str], float | None]:

@@ -62,9 +62,10 @@ class RunDisplay(Terminal):
 
     def finish(self, results: Mapping[str, Any]) -> None:
         # Not at the top: it imports numpy, and the first notice must not wait for that.
-        from fedce.present.results import flag_lines, interval_lines, results_table
+        from fedce.present.results import flag_lines, interval_lines, metrics_tables, results_table
 
-        self.show(results_table(results, self.stdout.width), *flag_lines(results))
+        width = self.stdout.width
+        self.show(results_table(results, width), *metrics_tables(results, width), *flag_lines(results))
         fairness = results["fairness"]
         self.stdout.print(
             f"mean Dice {fairness['mean']:.3f}, standard deviation over sites {fairness['std']:.3f}, "

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from fedce.core.scoring import MIN_CASES
 from fedce.present.columns import Cell, sites_table
-from fedce.present.terminal import BAR_WIDTH, bar, column_width, safe_text
+from fedce.present.terminal import BAR_WIDTH, Cells, bar, column_width, safe_text, tables_that_fit
 
 MOST_ROWS = 30
 """More sites are in the report alone."""
@@ -19,12 +19,10 @@ def results_table(results: Mapping[str, Any], width: int) -> Table:
     """One row a site: what it has, what the model does for it, what it contributed."""
     title = f"{results['algorithm']} on {Path(results['data']).name}, {results['rounds']} rounds"
     table = Table(title=safe_text(title), title_justify="left")
-    shares = results["contributions"]
-    sites = list(shares)
-    if len(sites) > MOST_ROWS:
-        table.caption = f"the {MOST_ROWS} largest contributions of {len(sites)}; the others are in the report"
-        sites = sorted(sites, key=lambda site: -shares[site])[:MOST_ROWS]
-    found = sites_table(results, "terminal", sites)
+    n_sites = len(results["contributions"])
+    if n_sites > MOST_ROWS:
+        table.caption = f"the {MOST_ROWS} largest contributions of {n_sites}; the others are in the report"
+    found = sites_table(results, "terminal", _shown(results))
     texts = [_texts(column) for column in zip(*found.rows, strict=True)]
     # In a narrow terminal the bar gives way, then a long name goes on below itself; numbers stay whole.
     taken = sum(column_width(column, *name.split()) for (name, _), column in zip(found.titles, texts, strict=True)) + 1
@@ -35,6 +33,21 @@ def results_table(results: Mapping[str, Any], width: int) -> Table:
         bars = ("" if cell.part is None else bar(cell.part, longest_bar) for cell in cells)
         table.add_row(*(safe_text(text + more) for text, more in zip(row, bars, strict=True)))
     return table
+
+
+def metrics_tables(results: Mapping[str, Any], width: int) -> list[Table]:
+    """The metrics beside Dice, if there are any; a row a site, in the order of the first table."""
+    found = sites_table(results, "below", _shown(results))
+    if len(found.titles) == 1:
+        return []
+    cells = list(zip(*(_texts(column) for column in zip(*found.rows, strict=True)), strict=True))
+    return tables_that_fit(Cells([name for name, _ in found.titles], cells), width, "other metrics, on the test cases")
+
+
+def _shown(results: Mapping[str, Any]) -> list[str]:
+    """Sites that the terminal has room for."""
+    shares = results["contributions"]
+    return list(shares) if len(shares) <= MOST_ROWS else sorted(shares, key=lambda site: -shares[site])[:MOST_ROWS]
 
 
 def _texts(column: tuple[Cell, ...]) -> list[str]:

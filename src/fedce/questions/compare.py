@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from fedce.base.config import AlgorithmConfig, Config
 from fedce.base.files import csv_text, write_bytes
 from fedce.federation.session import Result
+from fedce.learning.metrics import DICE, METRICS
 from fedce.questions.jobs import Progress, Store
 from fedce.valuation.agreement import agreement, rank_stability
 from fedce.valuation.fairness import against_standalone, fairness, sample_std
@@ -52,6 +53,8 @@ class Row:
     seconds: float
     megabytes: float
     """Models carried over the network in a whole run."""
+    metrics: Mapping[str, float | None] = field(default_factory=dict)
+    """Metric beside Dice to its mean over sites and seeds, where it is defined."""
 
     def over_sites(self, measure: Callable[[Sequence[float]], float]) -> list[float]:
         """A measure of all sites' Dice, of each seed."""
@@ -122,7 +125,17 @@ def _row(name: str, runs: Sequence[Result], alone: Mapping[str, float], truth: M
         rank_tau=_rank_tau(runs) if name != "standalone" else None,
         seconds=fmean(run.values["seconds"] for run in runs),
         megabytes=fmean(run.values["megabytes"] for run in runs),
+        metrics=_mean_metrics([run.values.get("metrics", {}) for run in runs]),
     )
+
+
+def _mean_metrics(found: Sequence[Mapping[str, Mapping[str, float | None]]]) -> dict[str, float | None]:
+    means: dict[str, float | None] = {}
+    for name in found[0]:
+        known = [value for metrics in found for value in metrics[name].values() if value is not None]
+        if name != DICE:
+            means[name] = fmean(known) if known else None
+    return means
 
 
 def _rank_tau(runs: Sequence[Result]) -> float | None:
@@ -137,7 +150,9 @@ def _mean_by_site(values: Sequence[Mapping[str, float]]) -> dict[str, float]:
 def table(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     """Header and cells; Dice in per cent, as in the paper."""
     sites = list(rows[0].dice)
-    header = ["algorithm", *sites, "Avg.", "Std.", "worst", "r Standalone", "d Standalone"]
+    metrics = [METRICS[name] for name in rows[0].metrics]
+    header = ["algorithm", *sites, "Avg.", "Std.", *(metric.title for metric in metrics)]
+    header += ["worst", "r Standalone", "d Standalone"]
     header += ["r truth", "Spearman", "d truth", "cos truth", "tau seeds", "seconds", "MB"]
     return header, [
         [
@@ -145,6 +160,7 @@ def table(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
             *(f"{100 * row.dice[site]:.2f} ± {100 * row.dice_std[site]:.2f}" for site in sites),
             f"{100 * row.mean:.2f}",
             f"{100 * row.std_over_sites:.2f}",
+            *(_cell(row.metrics[metric.name], 1, metric.digits) for metric in metrics),
             f"{100 * row.worst:.2f}",
             _cell(row.standalone_pearson, 100),
             _cell(row.standalone_euclid, 100),

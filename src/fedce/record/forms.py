@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from fedce.base.errors import RunError, first_problem
-from fedce.base.ranges import DiceByClass, Images, Loss, Replicates, Score, Seconds
+from fedce.base.ranges import MAX_METRICS, DiceByClass, Images, Loss, MetricValue, Replicates, Score, Seconds
 
 Time = Annotated[float, Field(ge=-1e10, le=1e11)]
 """Seconds since 1970, by whatever clock; what can't be told as a date is none."""
@@ -83,12 +83,19 @@ class _Event(Line):
     what: str
 
 
+class _Measured(_Form):
+    by_class: Annotated[dict[str, MetricValue | None], Field(min_length=1)]
+    undefined: dict[str, Images]
+    unit: Literal["", "mm", "px"]
+
+
 class _Evaluation(_Form):
     validation_dice: Score
     test_dice_by_class: DiceByClass
     test_dice_without: Score | None
     validation_interval: Interval | None = None
     test_interval: Interval | None = None
+    metrics: Annotated[dict[str, _Measured], Field(max_length=MAX_METRICS)] = {}
 
 
 class _End(Line):
@@ -175,6 +182,10 @@ class Results(_Form):
     dice_by_class: Annotated[dict[str, Annotated[dict[str, Score], Field(min_length=1)]], Field(min_length=1)]
     dice_without: dict[str, Score | None]
     dice_interval: dict[str, Interval | None] = {}
+    metrics: dict[str, dict[str, MetricValue | None]] = {}
+    metrics_by_class: dict[str, dict[str, dict[str, MetricValue | None]]] = {}
+    metrics_undefined: dict[str, dict[str, dict[str, Count]]] = {}
+    metrics_unit: dict[str, dict[str, str]] = {}
     validation_dice: dict[str, Score]
     validation_interval: dict[str, Interval | None] = {}
     validation_cases: dict[str, Count] = {}

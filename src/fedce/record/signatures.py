@@ -1,7 +1,6 @@
 """Whether everything in a ledger is signed by whom it is of."""
 
 from collections.abc import Mapping
-from dataclasses import asdict
 
 from fedce import algorithms
 from fedce.base.errors import ReplyError
@@ -133,7 +132,7 @@ class Signatures(Part):
     def _evaluation(self, where: str, site: str, facts: Entry, key: str | None, round_no: int) -> None:
         if (form := self._form(where, site, facts, key, round_no)) is None:
             return
-        if form.evaluation is None or form.evaluation.model_dump() != asdict(Evaluation.recorded(facts)):
+        if form.evaluation is None or form.evaluation.evaluation != Evaluation.recorded(facts):
             self.problems.append(f"{where}: it signed another evaluation of the final model")
 
 

@@ -14,6 +14,7 @@ from fedce.core.site import Moments, Pull, Site, Trained
 from fedce.data import SiteData
 from fedce.data.splits import Split
 from fedce.learning.learner import Learner
+from fedce.learning.metrics import DICE_ALONE, Measures
 from fedce.site.hospital import Hospital, round_seed
 
 NOISE = 1e-3
@@ -32,12 +33,13 @@ def hospital(
     classes: tuple[str, ...],
     seed: int,
     plant: Mapping[str, str],
+    measures: Measures = DICE_ALONE,
 ) -> Site:
     """The site of that name, or the impostor that is planted in its place."""
     data = next(data for data in sites if data.name == name)
     kind = plant.get(name)
     if kind is None:
-        return Hospital(data, learner, classes, seed)
+        return Hospital(data, learner, classes, seed, measures)
     attack = attack_of(kind)
     if attack.is_of_one_hospital:
         first = min(other for other, its in plant.items() if its == kind)
@@ -45,7 +47,7 @@ def hospital(
         data = replace(data, name=name) if attack.trains_anew else data
     elif attack.data is not None:
         data = attack.data(data)
-    return Impostor(Hospital(data, learner, classes, seed), kind, name, _sign_of(name, plant))
+    return Impostor(Hospital(data, learner, classes, seed, measures), kind, name, _sign_of(name, plant))
 
 
 def _not_here(kind: str, first: str) -> SiteData:

@@ -16,12 +16,13 @@ from fedce.base.files import Arrays, read_tensors, write_tensors
 from fedce.base.ranges import SCORE
 from fedce.core.algorithm import Algorithm
 from fedce.core.codec import decode, encode
-from fedce.core.messages import Evaluation, Member, Reply, Task
+from fedce.core.messages import Evaluation, Measured, Member, Reply, Task
 from fedce.core.params import Layout, Params, Vector
 from fedce.core.scoring import MIN_CASES, Floats, Grouping, dice_interval
 from fedce.core.site import Memory, Moments, Pull, Site, Trained
 from fedce.data import SiteData
 from fedce.learning.learner import Batch, Learner, check_finite
+from fedce.learning.metrics import DICE_ALONE, Masks, Measures
 
 N_REPLICATES = 20
 """Bootstrap samples of the validation cases; a few more numbers a round for honest intervals."""
@@ -45,11 +46,19 @@ def member_of(data: SiteData, classes: Mapping[str, Sequence[int]]) -> Member:
 class Hospital:
     """One site's images, and a network lent to it."""
 
-    def __init__(self, data: SiteData, learner: Learner, class_names: tuple[str, ...], seed: int) -> None:
+    def __init__(
+        self,
+        data: SiteData,
+        learner: Learner,
+        class_names: tuple[str, ...],
+        seed: int,
+        measures: Measures = DICE_ALONE,
+    ) -> None:
         self.data = data
         self.learner = learner
         self.class_names = class_names
         self.seed = seed
+        self.measures = measures
         self._validated: tuple[Params, Floats] | None = None
 
     @property
@@ -128,7 +137,19 @@ class Hospital:
             test_dice_without=float(self._dice(without, self._test).mean()) if without else None,
             validation_interval=dice_interval(self._validate(params), seed),
             test_interval=dice_interval(test.mean(axis=1), seed),
+            metrics=self._measured(params) if self.measures.metrics else {},
         )
+
+    def _measured(self, params: Params) -> dict[str, Measured]:
+        """The metrics beside Dice, on the test cases."""
+        predicted, truth = self.learner.masks(params, self._test.batch), self._test.batch.masks.cpu()
+        masks = [Masks.of(predicted[rows], truth[rows], self._voxel(rows[0])) for rows in self._test.grouping.members]
+        return self.measures.measure(masks, self._test.grouping, self.class_names)
+
+    def _voxel(self, place: np.int64) -> tuple[float, float, float] | None:
+        """Millimetres between the voxels of what is at this place of the test part."""
+        origins = self.data.origins
+        return origins[self.data.split.test[place]].voxel if origins else None
 
 
 @dataclass(frozen=True)

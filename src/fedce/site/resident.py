@@ -21,6 +21,7 @@ from fedce.data import SiteData, Sites, load_site
 from fedce.data.sites import with_n_channels
 from fedce.learning import networks as models
 from fedce.learning.learner import Learner
+from fedce.learning.metrics import Measures
 from fedce.site import attacks
 from fedce.site.hospital import MemoryFiles, member_of, perform
 from fedce.site.wire import Failure, Hello, MemberForm, Parcel, Signed, TaskForm, kind_of, reply_form, task_from
@@ -50,6 +51,7 @@ class Resident:
         self.config, self.site, self.home, self.versions = config, site, home, versions
         self.identity = Identity.at(home / "key.pem")
         self.algorithm = algorithms.made_for(config)
+        self.measures = Measures.asked_by(config)
         self._memory: tuple[str, Memory] | None = None
         self._tools: dict[int, tuple[Learner, Site]] = {}
         torch.set_num_threads(1)
@@ -120,7 +122,9 @@ class Resident:
         device = models.choose_device(config.engine.device)
         learner = Learner(network, config.train, config.data.normalize, device)
         data = with_n_channels(self.data, n_channels)
-        hospital = attacks.hospital([data], self.site, learner, classes, config.seed, config.freerider.plant)
+        hospital = attacks.hospital(
+            [data], self.site, learner, classes, config.seed, config.freerider.plant, self.measures
+        )
         return learner, hospital
 
     def _record(self, run: str, task: Task, score: float | None) -> None:

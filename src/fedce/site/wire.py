@@ -5,20 +5,38 @@ the round loop. A reply is signed by its site: the signature covers the JSON val
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from hashlib import sha256
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+)
 from safetensors import SafetensorError
 from safetensors.numpy import load as tensors_from_bytes
 from safetensors.numpy import save as tensors_to_bytes
 
 from fedce.base.config import SITE_NAME, short_enough
 from fedce.base.errors import ReplyError, first_problem
-from fedce.base.ranges import Images, Loss, Novelty, Replicates, Score, Seconds, TrainImages
+from fedce.base.ranges import (
+    MAX_METRICS,
+    Images,
+    Loss,
+    MetricValue,
+    Novelty,
+    Replicates,
+    Score,
+    Seconds,
+    TrainImages,
+)
 from fedce.core.messages import MAX_MODELS, Evaluation, Member, Reply, Task
 from fedce.core.params import Layout, Params
 
@@ -121,12 +139,29 @@ class MemberForm(_Form):
         return Member(**{field.name: getattr(self, field.name) for field in fields(Member)})
 
 
+class _MeasuredForm(_Form):
+    by_class: Annotated[dict[Name, MetricValue | None], Field(min_length=1)]
+    undefined: dict[Name, Images]
+    unit: Literal["", "mm", "px"]
+
+
 class _EvaluationForm(_Form):
     validation_dice: Score
     test_dice_by_class: Annotated[dict[Name, Score], Field(min_length=1)]
     test_dice_without: Score | None
     validation_interval: tuple[Score, Score] | None = None
     test_interval: tuple[Score, Score] | None = None
+    metrics: Annotated[dict[Name, _MeasuredForm], Field(max_length=MAX_METRICS)] = {}
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without metrics, what a site signs is what it signed before there were any, to the letter."""
+        told: dict[str, Any] = written(self)
+        return {name: value for name, value in told.items() if name != "metrics" or value}
+
+    @property
+    def evaluation(self) -> Evaluation:
+        return Evaluation.recorded(self.model_dump())
 
 
 class ReplyForm(_Form):
@@ -218,7 +253,7 @@ def reply_form(reply: Reply, run: str, action: Literal["train", "score", "evalua
             loss_before=reply.loss_before,
             score_local=reply.score_local,
             scores=list(reply.scores),
-            evaluation=_EvaluationForm(**asdict(evaluation)) if evaluation else None,
+            evaluation=_EvaluationForm(**evaluation.entry) if evaluation else None,
             seconds=reply.seconds,
             model=_digest(reply.params.vector) if reply.params is not None else "",
         )
@@ -227,7 +262,6 @@ def reply_form(reply: Reply, run: str, action: Literal["train", "score", "evalua
 
 
 def reply_from(form: ReplyForm, arrays: Arrays, layout: Layout) -> Reply:
-    evaluation = form.evaluation
     params = _params(arrays, "params", layout) if form.model else None
     if params is not None and _digest(params.vector) != form.model:
         raise ReplyError("its model is not the one that it signed")
@@ -244,7 +278,7 @@ def reply_from(form: ReplyForm, arrays: Arrays, layout: Layout) -> Reply:
         loss_before=form.loss_before,
         score_local=form.score_local,
         scores=tuple(form.scores),
-        evaluation=Evaluation(**evaluation.model_dump()) if evaluation else None,
+        evaluation=form.evaluation.evaluation if form.evaluation else None,
         seconds=form.seconds,
     )
 

@@ -1,0 +1,165 @@
+"""Metrics beside Dice, by name: what a site measures on its test cases of the model that it would use.
+
+A new metric is one more entry in `METRICS`. It is sent, checked, recorded and shown as the others are. FedCE's error,
+the guard and all shares rest on Dice alone.
+"""
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedce.base.config import Config
+from fedce.base.errors import ConfigError, nearest
+from fedce.base.ranges import SCORE, Range
+from fedce.core.messages import Measured
+from fedce.core.scoring import Floats, Grouping
+
+# Torch and MONAI are imported where a metric is measured: a report needs the titles alone.
+if TYPE_CHECKING:
+    from torch import Tensor
+
+DICE = "dice"
+"""Always measured, by core/scoring.py: credit rests on it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Masks:
+    """What the model marks in a 2-D image or in a whole volume, and the truth."""
+
+    predicted: "Tensor"
+    truth: "Tensor"
+    """(1, classes, height, width) or (1, classes, slices, height, width); 0 or 1."""
+    spacing: tuple[float, ...] | None
+    """Millimetres between neighbours along each axis; None where the files do not state it."""
+
+    @classmethod
+    def of(cls, predicted: "Tensor", truth: "Tensor", voxel: tuple[float, float, float] | None) -> "Masks":
+        """From the slices of a volume in their order, or from one image: (n, classes, height, width)."""
+        if len(predicted) == 1:
+            return cls(predicted.byte(), truth.byte(), voxel and voxel[1:])
+        stacked = [masks.movedim(0, 1)[None].byte() for masks in (predicted, truth)]
+        return cls(stacked[0], stacked[1], voxel)
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A measure of two masks.
+
+    >>> METRICS["iou"].title, METRICS["iou"].bounds, METRICS["iou"].higher_is_better
+    ('IoU', Range(low=0.0, high=1.0), True)
+    """
+
+    name: str
+    """In the experiment file, the ledger and the results."""
+    title: str
+    """Of its column."""
+    of: Callable[[Masks, float], "Tensor"]
+    """A value for each class, (1, classes), given the masks and surface_tolerance; not finite where it is undefined."""
+    undefined: str
+    """Where it has no value."""
+    bounds: Range = SCORE
+    higher_is_better: bool = True
+    is_length: bool = False
+    """In millimetres where the files state their spacing, otherwise in pixels of the resized image."""
+    digits: int = 3
+
+
+def _iou(masks: Masks, tolerance: float) -> "Tensor":
+    from monai.metrics import compute_iou
+
+    # Both empty is 1, as for Dice (D15).
+    found: Tensor = compute_iou(masks.predicted, masks.truth, ignore_empty=False)
+    return found
+
+
+def _by_confusion(name: str) -> Callable[[Masks, float], "Tensor"]:
+    def of(masks: Masks, tolerance: float) -> "Tensor":
+        from monai.metrics import compute_confusion_matrix_metric, get_confusion_matrix
+
+        found: Tensor = compute_confusion_matrix_metric(name, get_confusion_matrix(masks.predicted, masks.truth))
+        return found
+
+    return of
+
+
+def _surface_dice(masks: Masks, tolerance: float) -> "Tensor":
+    from monai.metrics import compute_surface_dice
+
+    limits = [tolerance] * masks.truth.shape[1]
+    found: Tensor = compute_surface_dice(
+        masks.predicted, masks.truth, limits, include_background=True, spacing=masks.spacing
+    )
+    return found
+
+
+METRICS: Mapping[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        Metric("iou", "IoU", _iou, "never"),
+        Metric("precision", "Precision", _by_confusion("precision"), "where nothing is predicted"),
+        Metric("recall", "Recall", _by_confusion("recall"), "where nothing is marked"),
+        Metric("surface_dice", "Surface Dice", _surface_dice, "where both masks are empty"),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Measures:
+    """The metrics that an experiment asks for beside Dice, and how they are to be measured."""
+
+    metrics: tuple[Metric, ...] = ()
+    tolerance: float = 1.0
+    """Of surface_dice."""
+
+    @classmethod
+    def asked_by(cls, config: Config) -> "Measures":
+        known = (DICE, *METRICS)
+        for name in config.metrics:
+            if name not in known:
+                raise ConfigError(f"metrics: unknown metric {name!r}{nearest(name, known)}; known: {', '.join(known)}")
+        names = [name for name in dict.fromkeys(config.metrics) if name != DICE]
+        return cls(tuple(METRICS[name] for name in names), config.surface_tolerance)
+
+    def measure(self, masks: Sequence[Masks], grouping: Grouping, classes: Sequence[str]) -> dict[str, Measured]:
+        """Of all 2-D images and volumes of a part, in the order of the grouping."""
+        in_mm = all(one.spacing for one in masks)
+        # A mean of millimetres and pixels would say nothing.
+        masks = masks if in_mm else [replace(one, spacing=None) for one in masks]
+        found: dict[str, Measured] = {}
+        for metric in self.metrics:
+            values = np.stack([_values(metric, one, self.tolerance) for one in masks])
+            means = [None if np.isnan(mean) else metric.bounds.nearest(mean) for mean in grouping.mean(values).tolist()]
+            undefined = np.isnan(values).sum(axis=0).tolist()
+            found[metric.name] = Measured(
+                by_class=dict(zip(classes, means, strict=True)),
+                undefined=dict(zip(classes, undefined, strict=True)),
+                unit="" if not metric.is_length else "mm" if in_mm else "px",
+            )
+        return found
+
+    def problem_of(self, told: Mapping[str, Measured]) -> str | None:
+        """Why a site's metrics can't be used, or None: just those that were asked for, each within its bounds."""
+        asked = {metric.name: metric for metric in self.metrics}
+        if different := sorted(told.keys() ^ asked.keys()):
+            return (
+                f"sent no {different[0]}" if different[0] in asked else f"sent {different[0]}, which nobody asked for"
+            )
+        for name, found in told.items():
+            for value in found.by_class.values():
+                if value is not None and value not in asked[name].bounds:
+                    return f"{name} {value} is not in {asked[name].bounds}"
+        return None
+
+
+DICE_ALONE = Measures()
+
+
+def _values(metric: Metric, masks: Masks, tolerance: float) -> Floats:
+    """(classes); NaN where the metric is undefined."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # MONAI warns of empty masks, which are counted here.
+        values: Any = metric.of(masks, tolerance)[0].double().numpy()
+    return np.where(np.isfinite(values), values, np.nan)

@@ -1,0 +1,229 @@
+"""Each metric against a calculation of its own, and what a site makes of it."""
+
+import doctest
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from fedce.algorithms import FedAvg
+from fedce.base.config import load
+from fedce.base.errors import ConfigError
+from fedce.base.ranges import METRIC
+from fedce.core.messages import Evaluation, Measured
+from fedce.core.scoring import Grouping
+from fedce.data import SiteData
+from fedce.data.cache import Origin
+from fedce.data.resizing import resized_spacing
+from fedce.data.splits import Split
+from fedce.federation.loop import evaluate
+from fedce.federation.plan import resolve
+from fedce.learning import metrics
+from fedce.learning.metrics import METRICS, Masks, Measures, Metric, _values
+from fedce.record.results import _metrics
+from fedce.site.hospital import Hospital
+from support import FakeFederation, FakeSite, params
+
+W = params([1.0])
+TOLERANCE = 1.5
+
+
+def edge_of(mask: np.ndarray) -> np.ndarray:
+    """Coordinates of marked pixels that have a neighbour which is not marked, or that lie at the border."""
+    wide = np.pad(mask, 1)
+    inside = np.ones_like(mask)
+    for axis in range(mask.ndim):
+        for step in (-1, 1):
+            inside &= np.roll(wide, step, axis)[(slice(1, -1),) * mask.ndim]
+    return np.argwhere(mask & ~inside)
+
+
+def distances(mask: np.ndarray, other: np.ndarray, spacing: tuple[float, ...]) -> np.ndarray:
+    """From each point of a mask's surface to the nearest point of the other's, by trying all pairs."""
+    ours, theirs = edge_of(mask) * spacing, edge_of(other) * spacing
+    return np.sqrt(((ours[:, None] - theirs[None]) ** 2).sum(axis=2)).min(axis=1)
+
+
+def surface_dice(predicted, truth, spacing):
+    if not predicted.any() and not truth.any():
+        return np.nan
+    if not predicted.any() or not truth.any():
+        return 0.0
+    both = np.concatenate([distances(predicted, truth, spacing), distances(truth, predicted, spacing)])
+    return (both <= TOLERANCE).mean()
+
+
+def part(above, below):
+    return above / below if below else np.nan
+
+
+BY_HAND = {
+    "iou": lambda p, t, spacing: part((p & t).sum(), (p | t).sum()) if (p | t).any() else 1.0,
+    "precision": lambda p, t, spacing: part((p & t).sum(), p.sum()),
+    "recall": lambda p, t, spacing: part((p & t).sum(), t.sum()),
+    "surface_dice": surface_dice,
+}
+
+
+def blob(shape: tuple[int, ...], seed: int) -> np.ndarray:
+    """A random box with some holes."""
+    rng = np.random.default_rng(seed)
+    low = rng.integers(0, np.array(shape) // 2)
+    high = low + 1 + rng.integers(1, np.array(shape) // 2)
+    mask = np.zeros(shape, bool)
+    mask[tuple(slice(a, b) for a, b in zip(low, high, strict=True))] = True
+    return mask & (rng.random(shape) > 0.1)
+
+
+def masks_of(predicted: np.ndarray, truth: np.ndarray, spacing=None) -> Masks:
+    """Two masks of one class as a metric is given them."""
+    return Masks(*(torch.tensor(mask)[None, None].byte() for mask in (predicted, truth)), spacing)
+
+
+def test_every_metric_has_a_calculation_of_its_own():
+    assert BY_HAND.keys() == METRICS.keys()
+    assert doctest.testmod(metrics).failed == 0
+
+
+@pytest.mark.parametrize("name", METRICS)
+@pytest.mark.parametrize("shape", [(9, 12), (5, 8, 10)])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_metric_is_what_it_is_by_hand(name: str, shape: tuple[int, ...], seed: int):
+    predicted, truth = blob(shape, seed), blob(shape, 100 + seed)
+    for spacing in (None, (3.0, 0.5, 0.7)[-len(shape) :]):
+        found = _values(METRICS[name], masks_of(predicted, truth, spacing), TOLERANCE)
+        by_hand = BY_HAND[name](predicted, truth, spacing or (1.0,) * len(shape))
+        assert found.tolist() == [pytest.approx(by_hand, abs=1e-6)]
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_empty_masks_are_undefined_as_the_metric_says(name: str):
+    nothing, something = np.zeros((6, 6), bool), blob((6, 6), 1)
+    for predicted, truth in ((nothing, nothing), (nothing, something), (something, nothing)):
+        found = _values(METRICS[name], masks_of(predicted, truth), TOLERANCE)
+        assert found.tolist() == pytest.approx([BY_HAND[name](predicted, truth, (1.0, 1.0))], nan_ok=True)
+
+
+def hospital(predicted, truth, items, cases, voxel=None, asked=("precision",)) -> Hospital:
+    """A site whose test images are these, (n, height, width), and whose model marks `predicted` in them."""
+    n = len(truth)
+    masks = np.concatenate([truth, truth[:1], truth[:1]])[:, None].astype(np.uint8)
+    origins = tuple(Origin("", item, 4, 4, voxel and voxel[1:], (1,), voxel) for item in (*items, 97, 98))
+    split = Split(np.array([n]), np.array([n + 1]), np.arange(n))
+    names = tuple(map(str, range(n + 2)))
+    data = SiteData("north", np.zeros_like(masks), masks, names, (*cases, "t", "v"), split, origins)
+
+    def counts(model, batch):
+        ones = np.ones((len(batch.masks), 1), np.int64)
+        return SimpleNamespace(overlap=ones, total=2 * ones)
+
+    learner = SimpleNamespace(
+        batch=lambda images, masks: SimpleNamespace(masks=torch.tensor(masks).bool()),
+        counts=counts,
+        masks=lambda model, batch: torch.tensor(np.asarray(predicted))[:, None].bool(),
+    )
+    config = load(None, {"metrics": list(asked), "surface_tolerance": TOLERANCE})
+    return Hospital(data, learner, ("organ",), 0, Measures.asked_by(config))
+
+
+def test_a_volume_is_measured_whole_and_a_case_by_the_mean_of_its_images():
+    one, four = np.zeros((4, 4), bool), np.zeros((4, 4), bool)
+    one[0, 0] = four[:2, :2] = True
+    predicted, truth = np.stack([four, one, four]), np.stack([one, one, one])
+    whole = hospital(predicted, truth, (0, 0, 1), ("a", "a", "b")).evaluate(W, None)
+    assert whole.metrics["precision"].by_class == {"organ": pytest.approx((2 / 5 + 1 / 4) / 2)}
+    images = hospital(predicted, truth, (0, 1, 2), ("a", "a", "b")).evaluate(W, None)
+    assert images.metrics["precision"].by_class == {"organ": pytest.approx(((1 / 4 + 1) / 2 + 1 / 4) / 2)}
+
+
+def test_slices_of_a_volume_lie_apart_by_what_its_files_say():
+    """Two slices that are marked in neighbouring slices: within the tolerance by voxels, beyond it by millimetres."""
+    full, empty = np.ones((4, 4), bool), np.zeros((4, 4), bool)
+    predicted, truth = np.stack([full, empty, empty]), np.stack([empty, full, empty])
+    for voxel, expected in ((None, 1.0), ((1.0, 1.0, 1.0), 1.0), ((3.0, 1.0, 1.0), 0.0)):
+        found = hospital(predicted, truth, (0, 0, 0), "aaa", voxel, ["surface_dice"]).evaluate(W, None)
+        assert found.metrics["surface_dice"].by_class == {"organ": expected}
+
+
+def test_what_is_undefined_is_counted_and_left_out_of_the_mean():
+    one, nothing = np.zeros((4, 4), bool), np.zeros((4, 4), bool)
+    one[0, 0] = True
+    truth = np.stack([one] * 4)
+    some = hospital(np.stack([one, nothing, one, nothing]), truth, range(4), ("a", "a", "b", "c")).evaluate(W, None)
+    assert some.metrics == {"precision": Measured({"organ": 1.0}, {"organ": 2})}
+    none = hospital(np.stack([nothing] * 4), truth, range(4), "abcd").evaluate(W, None)
+    assert none.metrics == {"precision": Measured({"organ": None}, {"organ": 4})}
+    assert none.metrics["precision"].mean is None
+    assert Measured({"x": 0.5, "y": None}, {"x": 0, "y": 3}).mean == 0.5
+
+
+def test_a_length_is_in_millimetres_where_all_images_have_a_spacing():
+    first = Metric(
+        "step",
+        "Step",
+        lambda masks, tolerance: torch.tensor([[(masks.spacing or (1.0,))[0]]]),
+        "",
+        METRIC,
+        is_length=True,
+    )
+    something, grouping = blob((6, 6), 1), Grouping.of([0, 1], ["a", "b"])
+    known, unknown = (masks_of(something, something, spacing) for spacing in ((3.0, 3.0), None))
+    for masks, expected, unit in (
+        ([known, known], 3.0, "mm"),
+        ([known, unknown], 1.0, "px"),
+        ([unknown] * 2, 1.0, "px"),
+    ):
+        assert Measures((first,)).measure(masks, grouping, ["x"]) == {"step": Measured({"x": expected}, {"x": 0}, unit)}
+
+
+def test_without_metrics_an_evaluation_is_written_as_before_there_were_any():
+    found = hospital(np.ones((1, 4, 4)), np.ones((1, 4, 4), bool), [0], "a", asked=["dice"]).evaluate(W, None)
+    assert "metrics" not in found.entry
+    assert Evaluation.recorded(found.entry) == found
+    assert _metrics({"north": found}) == {}
+
+
+def test_the_mean_over_cases_leaves_nan_out():
+    grouping = Grouping.of([0, 1, 2, 3], ["a", "a", "b", "c"])
+    values = np.array([[1.0, np.nan], [3.0, np.nan], [4.0, np.nan], [np.nan, np.nan]])
+    np.testing.assert_array_equal(grouping.mean(values), [3.0, np.nan])
+
+
+@pytest.mark.parametrize(("how", "expected"), [("stretch", (1.0, 2.0)), ("pad", (2.0, 2.0)), ("crop", (1.0, 1.0))])
+def test_the_spacing_after_resizing(how: str, expected: tuple[float, float]):
+    assert resized_spacing((0.5, 0.5), (64, 128), (32, 32), how) == expected
+
+
+def test_an_unknown_metric_is_one_line_with_the_nearest_name():
+    with pytest.raises(
+        ConfigError, match=r"metrics: unknown metric 'precison', did you mean 'precision'\?; known: dice,"
+    ):
+        resolve(load(None, {"metrics": ["dice", "precison"]}))
+
+
+IOU = Measured({"a": 0.5}, {"a": 0})
+
+
+@pytest.mark.parametrize(
+    ("told", "problem"),
+    [
+        ({"iou": IOU}, None),
+        ({}, "sent no iou"),
+        ({"iou": IOU, "age": IOU}, "sent age, which nobody asked for"),
+        ({"iou": Measured({"a": 1.5}, {"a": 0})}, "iou 1.5 is not in [0, 1]"),
+        ({"iou": Measured({"a": float("nan")}, {"a": 0})}, "iou nan is not in [-1e+09, 1e+09]"),
+        ({"iou": Measured({"b": 0.5}, {"b": 0})}, "iou is not of the classes that its Dice is of"),
+        ({"iou": Measured({"a": 0.5}, {"a": -1})}, "iou is undefined in a number of images that is not in [0, 1e+09]"),
+    ],
+)
+def test_a_site_answers_with_what_was_asked_within_its_bounds(told, problem):
+    class Liar(FakeSite):
+        def evaluate(self, w, without):
+            return Evaluation(0.5, {"a": 0.5}, None, metrics=told)
+
+    federation = FakeFederation(FedAvg(), [Liar("north", [1.0]), Liar("south", [1.0])])
+    measures = Measures((METRICS["iou"],))
+    replies, rejected = evaluate(FedAvg(), federation.state, federation, ["north"], measures=measures)
+    assert rejected == ({} if problem is None else {"north": problem})
+    assert list(replies) == ([] if problem else ["north"])
