@@ -54,6 +54,13 @@ def surface_dice(predicted, truth, spacing):
     return (both <= TOLERANCE).mean()
 
 
+def hd95(predicted, truth, spacing):
+    if not predicted.any() or not truth.any():
+        return np.nan
+    both = (distances(predicted, truth, spacing), distances(truth, predicted, spacing))
+    return max(np.quantile(one, 0.95) for one in both)
+
+
 def part(above, below):
     return above / below if below else np.nan
 
@@ -63,6 +70,7 @@ BY_HAND = {
     "precision": lambda p, t, spacing: part((p & t).sum(), p.sum()),
     "recall": lambda p, t, spacing: part((p & t).sum(), t.sum()),
     "surface_dice": surface_dice,
+    "hd95": hd95,
 }
 
 
@@ -146,15 +154,16 @@ def test_slices_of_a_volume_lie_apart_by_what_its_files_say():
         assert found.metrics["surface_dice"].by_class == {"organ": expected}
 
 
-def test_what_is_undefined_is_counted_and_left_out_of_the_mean():
+@pytest.mark.parametrize(("name", "value", "unit"), [("precision", 1.0, ""), ("hd95", 0.0, "px")])
+def test_what_is_undefined_is_counted_and_left_out_of_the_mean(name: str, value: float, unit: str):
     one, nothing = np.zeros((4, 4), bool), np.zeros((4, 4), bool)
     one[0, 0] = True
     truth = np.stack([one] * 4)
-    some = hospital(np.stack([one, nothing, one, nothing]), truth, range(4), ("a", "a", "b", "c")).evaluate(W, None)
-    assert some.metrics == {"precision": Measured({"organ": 1.0}, {"organ": 2})}
-    none = hospital(np.stack([nothing] * 4), truth, range(4), "abcd").evaluate(W, None)
-    assert none.metrics == {"precision": Measured({"organ": None}, {"organ": 4})}
-    assert none.metrics["precision"].mean is None
+    half = hospital(np.stack([one, nothing, one, nothing]), truth, range(4), "aabc", asked=[name]).evaluate(W, None)
+    assert half.metrics == {name: Measured({"organ": value}, {"organ": 2}, unit)}
+    none = hospital(np.stack([nothing] * 4), truth, range(4), "abcd", asked=[name]).evaluate(W, None)
+    assert none.metrics == {name: Measured({"organ": None}, {"organ": 4}, unit)}
+    assert none.metrics[name].mean is None
     assert Measured({"x": 0.5, "y": None}, {"x": 0, "y": 3}).mean == 0.5
 
 

@@ -95,6 +95,15 @@ def _surface_dice(masks: Masks, tolerance: float) -> "Tensor":
     return found
 
 
+def _hd95(masks: Masks, tolerance: float) -> "Tensor":
+    from monai.metrics import compute_hausdorff_distance
+
+    found: Tensor = compute_hausdorff_distance(
+        masks.predicted, masks.truth, include_background=True, percentile=95, spacing=masks.spacing
+    )
+    return found
+
+
 METRICS: Mapping[str, Metric] = {
     metric.name: metric
     for metric in (
@@ -102,6 +111,16 @@ METRICS: Mapping[str, Metric] = {
         Metric("precision", "Precision", _by_confusion("precision"), "where nothing is predicted"),
         Metric("recall", "Recall", _by_confusion("recall"), "where nothing is marked"),
         Metric("surface_dice", "Surface Dice", _surface_dice, "where both masks are empty"),
+        Metric(
+            name="hd95",
+            title="HD95",
+            of=_hd95,
+            undefined="where either mask is empty",
+            bounds=Range(0.0, 1e6),
+            higher_is_better=False,
+            is_length=True,
+            digits=1,
+        ),
     )
 }
 
