@@ -9,10 +9,10 @@ from fedce.learning.metrics import DICE, METRICS
 
 Results = Mapping[str, Any]
 """A run's results; of a run that goes on, what is known of them so far."""
-Place = Literal["terminal", "below", "report", "live"]
-"""`below`: the terminal's second table, because the first one is as wide as a terminal."""
+Place = Literal["terminal", "report", "live", "metrics"]
+"""`metrics`: a second table in each of them, because the first one is as wide as a terminal or a page."""
 Kind = Literal["key", "number", "bar", "words"]
-DASH: Mapping[Place, str] = {"terminal": "-", "below": "-", "report": "\N{EN DASH}", "live": "\N{EN DASH}"}
+DASH: Mapping[Place, str] = {"terminal": "-", "report": "\N{EN DASH}", "live": "\N{EN DASH}", "metrics": "-"}
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def columns(results: Results) -> list[Column]:
     classes: list[str] = next((list(dice) for dice in results.get("dice_by_class", {}).values()), [])
     return [
         Column(
-            {"terminal": "site", "below": "site", "report": "Site", "live": "Site"},
+            {"terminal": "site", "report": "Site", "live": "Site", "metrics": "site"},
             lambda results, site: site,
             kind="key",
         ),
@@ -97,7 +97,7 @@ def _metric(results: Results, name: str) -> Column:
     if metric is not None and not metric.higher_is_better:
         title += " (lower is better)"
     return Column(
-        {"below": title, "report": title, "live": title},
+        {"metrics": title},
         lambda results, site: results["metrics"][name].get(site),
         digits(metric.digits if metric else 3),
         note=lambda results, site: _undefined(results, name, site),

@@ -37,7 +37,7 @@ def results_table(results: Mapping[str, Any], width: int) -> Table:
 
 def metrics_tables(results: Mapping[str, Any], width: int) -> list[Table]:
     """The metrics beside Dice, if there are any; a row a site, in the order of the first table."""
-    found = sites_table(results, "below", _shown(results))
+    found = sites_table(results, "metrics", _shown(results))
     if len(found.titles) == 1:
         return []
     cells = list(zip(*(_texts(column) for column in zip(*found.rows, strict=True)), strict=True))

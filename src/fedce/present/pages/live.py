@@ -91,6 +91,7 @@ def values_of(record: Record, run: Path, now: float) -> dict[str, Any]:
         "report_command": f"fedce report {quote(str(run))}",
         "summary": summary(dict(results), config) if results is not None else [],
         "sites": sites_table(known_so_far(record), "live", list(record.started)),
+        "metrics": sites_table(known_so_far(record), "metrics", list(record.started)),
         "notes": _notes(record.rounds),
     }
 

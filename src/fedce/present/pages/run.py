@@ -51,6 +51,7 @@ def write_report(run: RunFolder, *, standalone: RunFolder | None = None, example
         summary=[*summary(results, run.config, measured, alone), *in_doubt(found.doubt)],
         truths=measured,
         sites=sites_table({**results, **({"dice_alone": alone} if standalone else {})}, "report", list(shares)),
+        metrics=sites_table(results, "metrics", list(shares)),
         rounds_alone=standalone.config.n_rounds if standalone else None,
         sites_per_round=run.config.sites_per_round,
         fairness=[(label, results["fairness"][key], note) for key, label, note in FAIRNESS_ROWS],
