@@ -195,7 +195,8 @@ def test_bad_input(tiny_run: Path, tmp_path: Path, fedce, arguments, line):
 def test_latex_escapes_names():
     values = {"my_site": 0.5}
     row = Row(
-        **{field.name: values if "Mapping" in str(field.type) else 0.5 for field in fields(Row)} | {"algorithm": "x_y"}
+        **{field.name: values if "Mapping" in str(field.type) else 0.5 for field in fields(Row)}
+        | {"algorithm": "x_y", "metrics": {}}
     )
     assert r"my\_site" in to_latex([row])
     assert r"x\_y" in to_latex([row])
