@@ -14,7 +14,7 @@ from PIL import Image
 from fedce.base.identity import Identity, coordinator
 from fedce.core.algorithm import State
 from fedce.core.messages import Evaluation, Reply, Task
-from fedce.core.params import Entry, Layout, Params
+from fedce.core.params import Entry, Layout, Params, Stays, part_of, shared_layout
 from fedce.core.site import Memory, Moments, Pull, Trained
 from fedce.record.folder import RunFolder, signed_text
 from fedce.record.results import results_of
@@ -65,6 +65,9 @@ class FakeSite:
     def score_replicates(self, w: Params) -> tuple[float, ...]:
         return (self.score_of(w), self.score_of(w))
 
+    def adapted(self, w: Params) -> Params:
+        return w
+
     def evaluate(self, w: Params, without: Params | None) -> Evaluation:
         return Evaluation(self.score(w), {"a": self.score(w)}, None if without is None else self.score(without))
 
@@ -72,12 +75,15 @@ class FakeSite:
 class FakeFederation:
     """Runs an algorithm over fake sites, without any engine."""
 
-    def __init__(self, algorithm, sites: Sequence[FakeSite], start: Params | None = None) -> None:
+    def __init__(
+        self, algorithm, sites: Sequence[FakeSite], start: Params | None = None, stays: Stays = "nothing"
+    ) -> None:
         self.algorithm = algorithm
         self.sites = {site.name: site for site in sites}
         self.memories: dict[str, Memory] = {}
-        start = start or params([0.0] * len(sites[0].update))
-        self.state = algorithm.begin(sorted(self.sites), start)
+        self.initial = start or params([0.0] * len(sites[0].update))
+        exchanged = part_of(self.initial, shared_layout(self.initial.layout, stays))
+        self.state = algorithm.begin(sorted(self.sites), exchanged)
         self.replies: list[Reply] = []
         self.absent: set[str] = set()
 
@@ -86,7 +92,8 @@ class FakeFederation:
         for task in tasks:
             if task.site in self.absent:
                 continue
-            reply, memory = perform(self.algorithm, self.sites[task.site], task, self.memories.get(task.site))
+            site, memory = self.sites[task.site], self.memories.get(task.site)
+            reply, memory = perform(self.algorithm, site, task, memory, self.initial)
             if memory is not None:
                 self.memories[task.site] = memory
             replies.append(reply)
@@ -96,7 +103,7 @@ class FakeFederation:
 
     def evaluate(self, site: str) -> Reply:
         task = replace(self.algorithm.task(self.state, site), action="evaluate")
-        return perform(self.algorithm, self.sites[site], task, self.memories.get(site))[0]
+        return perform(self.algorithm, self.sites[site], task, self.memories.get(site), self.initial)[0]
 
     def run(self, n_rounds: int) -> State:
         for _ in range(n_rounds):

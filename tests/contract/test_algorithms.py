@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedce import algorithms
-from fedce.algorithms import ALGORITHMS, CGSV, FedCE, FedCI, make
+from fedce.algorithms import ALGORITHMS, CGSV, Ditto, FedCE, FedCI, make
 from fedce.core.algorithm import State
 from fedce.core.params import Entry, Layout, Params
 from fedce.federation.checkpoint import load_state, save_state
@@ -224,23 +224,35 @@ def test_ditto_without_pull_is_standalone():
         np.testing.assert_array_equal(ditto.evaluate(name).params.vector, standalone.evaluate(name).params.vector)
 
 
-def test_fedbn_without_norm_layers_is_fedavg():
-    plain = Layout(tuple(Entry(entry.name, entry.shape, entry.kind) for entry in LAYOUT.entries))
-    bn, average = (
-        FakeFederation(make(name, {}), sites(), Params(plain, start().vector)) for name in ("fedbn", "fedavg")
-    )
-    same_model(bn.run(4), average.run(4))
-    assert bn.evaluate("a").params.digest == bn.state.params.digest
+KEPT = {
+    f"{name}, {stays}": (algorithm, stays, n_exchanged)
+    for name, algorithm in VARIANTS.items()
+    for stays, n_exchanged in (("statistics", 8), ("norms", 6))
+    # Where sites measure their own novelty, norm layers that stay are refused before round 1.
+    if not (algorithm.traits.sites_claim_novelty and stays == "norms")
+}
 
 
-def test_fedbn_keeps_each_sites_norm_layers():
-    runner = federation(make("fedbn", {}))
+@pytest.mark.parametrize(("algorithm", "stays", "n_exchanged"), KEPT.values(), ids=KEPT.keys())
+def test_what_stays_at_the_sites_is_each_sites_own(algorithm, stays, n_exchanged):
+    """No algorithm knows of it: the server never sees these entries, and each site goes on from its own."""
+    runner = FakeFederation(algorithm, sites(), start(), stays)
     runner.run(3)
-    sent = {reply.site: reply.params.vector for reply in runner.replies}
-    for name in NAMES:
-        own = runner.evaluate(name).params.vector
-        np.testing.assert_array_equal(own[6:], sent[name][6:])
-        np.testing.assert_array_equal(own[:6], runner.state.params.vector[:6])
+    assert runner.state.params.layout.size == n_exchanged
+    assert all(reply.params is None or reply.params.layout.size == n_exchanged for reply in runner.replies)
+    own = {name: runner.evaluate(name).params for name in NAMES}
+    for name, model in own.items():
+        assert model.layout == LAYOUT
+        kept = runner.memories[name]
+        last = kept.own.params if isinstance(algorithm, Ditto) else kept.params
+        np.testing.assert_array_equal(model.vector[n_exchanged:], last.vector[n_exchanged:])
+    assert len({model.vector[n_exchanged:].tobytes() for model in own.values()}) == len(NAMES)
+
+
+def test_fedbn_is_fedavg_whose_norm_layers_stay():
+    bn, average = (FakeFederation(make(name, {}), sites(), start(), "norms") for name in ("fedbn", "fedavg"))
+    same_model(bn.run(4), average.run(4))
+    assert make("fedbn", {}).traits.keeps_norms
 
 
 def test_equal_scores_are_uniform_for_cffl():

@@ -148,9 +148,17 @@ class ModelConfig(_Table):
     """Channels of each level of the U-Net."""
     res_units: Annotated[int, Field(ge=0)] = 0
     """Residual units of each level of the U-Net."""
-    norm: Literal["batch", "instance", "group"] = "batch"
+    norm: Literal["batch", "instance", "group", "site", "site-affine"] = "batch"
+    """Normalisation of the U-Net. site: batch norm whose running statistics stay at each site; site-affine: its scale
+    and shift stay too (FedBN). These two also apply to the norm layers of a network by import path."""
     options: dict[str, Any] = {}
     """Constructor arguments of a network given by import path."""
+
+    @property
+    def stays(self) -> Literal["nothing", "statistics", "norms"]:
+        """What of the model never leaves a site during training."""
+        kept: dict[str, Literal["statistics", "norms"]] = {"site": "statistics", "site-affine": "norms"}
+        return kept.get(self.norm, "nothing")
 
 
 class TrainConfig(_Table):

@@ -55,6 +55,8 @@ class Traits:
     """Weights follow from the models, so that nobody can work them out from a ledger."""
     expels: bool = False
     """Sites may be dropped for good."""
+    keeps_norms: bool = False
+    """Normalisation layers stay at the sites: an experiment with this method has model.norm = "site-affine"."""
 
 
 @dataclass(frozen=True)

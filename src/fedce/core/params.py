@@ -149,6 +149,55 @@ def splice(trainable: Params, rest: Params) -> Params:
     return Params(trainable.layout, np.concatenate([trainable.vector[:n], rest.vector[n:]]))
 
 
+Stays = Literal["nothing", "statistics", "norms"]
+"""What of a model is never exchanged: nothing, the running statistics of batch norms, or all of its norm layers."""
+
+
+def shared_layout(layout: Layout, stays: Stays) -> Layout:
+    """The entries of a model that sites exchange.
+
+    >>> scale, mean = Entry("norm.weight", (2,), "trainable", norm=True), Entry("norm.mean", (2,), "buffer", norm=True)
+    >>> [entry.name for entry in shared_layout(Layout((scale, mean)), "statistics").entries]
+    ['norm.weight']
+    """
+    if stays == "nothing":
+        return layout
+    kept = [
+        entry for entry in layout.entries if not entry.norm or (stays == "statistics" and entry.kind == "trainable")
+    ]
+    return Layout(tuple(kept))
+
+
+def part_of(whole: Params, layout: Layout) -> Params:
+    """The entries of a model that a smaller layout has."""
+    return whole if whole.layout == layout else Params(layout, whole.vector[_places(whole.layout, layout)])
+
+
+def completed(part: Params, whole: Params) -> Params:
+    """A part of a model, with all that it lacks from another model."""
+    if part.layout == whole.layout:
+        return part
+    vector = whole.vector.copy()
+    vector[_places(whole.layout, part.layout)] = part.vector
+    return Params(whole.layout, vector)
+
+
+def pooled(parts: Sequence[Params]) -> Params:
+    """The mean of models that weigh the same; variances also hold how far the models' running means lie apart."""
+    mean = weighted_sum(parts, [1 / len(parts)] * len(parts))
+    for at_mean, at_variance in mean.layout.running_statistics:
+        mean.vector[at_variance] += np.var([part.vector[at_mean] for part in parts], axis=0)
+    return mean
+
+
+@lru_cache(maxsize=8)
+def _places(whole: Layout, part: Layout) -> NDArray[np.int64]:
+    """Where the entries of a part lie in the whole."""
+    by_name = {entry.name: where for entry, where in whole.slices()}
+    ranges = [np.arange(by_name[entry.name].start, by_name[entry.name].stop) for entry in part.entries]
+    return np.concatenate([np.empty(0, np.int64), *ranges])
+
+
 def gram(parts: Sequence[Params], origin: Params) -> NDArray[np.float64]:
     """Inner products of the updates (part - origin), trainable entries only."""
     return inner_products([part.trainable for part in parts], origin.trainable)

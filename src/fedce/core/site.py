@@ -63,6 +63,9 @@ class Site(Protocol):
     def evaluate(self, params: Params, without: Params | None) -> Evaluation:
         """Validation and test Dice of a model, and of the model without this site."""
 
+    def adapted(self, params: Params) -> Params:
+        """The model with running statistics of this site's training images; their masks are not used."""
+
 
 def train(
     site: Site, task: Task, memory: Memory | None, start: Params | None = None, pull: Pull | None = None

@@ -35,7 +35,13 @@ class Participants(Protocol):
     """Everything that a process needs to be any of the sites."""
 
     @property
-    def layout(self) -> Layout: ...
+    def layout(self) -> Layout:
+        """What is exchanged of the network."""
+
+    @property
+    def whole_layout(self) -> Layout:
+        """The network as a site has it, and hands it over at the end where it is the site's own."""
+
     @property
     def keeps(self) -> type | None:
         """What the algorithm keeps at a site: `Algorithm.keeps`."""
@@ -71,7 +77,7 @@ class LocalEngine:
         self.participants = participants
         hint = run_again(memory_folder.parent)
         self.files = {
-            site: MemoryFiles(memory_folder / site, participants.layout, participants.keeps, hint)
+            site: MemoryFiles(memory_folder / site, participants.whole_layout, participants.keeps, hint)
             for site in participants.work_by_site
         }
         n_workers = min(workers or default_workers(len(participants.work_by_site)), len(participants.work_by_site))
@@ -135,8 +141,8 @@ class _Team:
     def __init__(self, participants: Participants, files: Mapping[str, MemoryFiles], n_workers: int) -> None:
         fork = can_fork()
         context: Any = multiprocessing.get_context("fork" if fork else "spawn")
-        n_bytes = 4 * participants.layout.size + 64
-        self.layout = participants.layout
+        n_bytes = 4 * participants.whole_layout.size + 64
+        self.layout, self.whole_layout = participants.layout, participants.whole_layout
         self.common = Block(n_bytes, inherited=fork)
         self.shelf = Block(MAX_MODELS * n_bytes, inherited=fork)
         self.inbox = {site: Block(n_bytes, inherited=fork) for site in files}
@@ -192,7 +198,8 @@ class _Team:
             raise error
         assert isinstance(reply, Reply)
         if has_model:
-            reply = replace(reply, params=Params(self.layout, self.outbox[task.site].vector(self.layout.size)))
+            layout = self.whole_layout if task.action == "evaluate" else self.layout
+            reply = replace(reply, params=Params(layout, self.outbox[task.site].vector(layout.size)))
         return reply
 
     def _died(self, pipe: Connection, task: Task) -> EngineError:
@@ -268,10 +275,10 @@ class _Worker:
             return None, False, _located(error, task)
         if reply.params is None:
             return reply, False, None
-        self.outbox[site].vector(layout.size)[:] = reply.params.vector
+        self.outbox[site].vector(reply.params.layout.size)[:] = reply.params.vector
         return replace(reply, params=None), True, None
 
     def _recall(self, task: Task) -> Memory | None:
         if (kept := self.memories[task.site].get()) is not None:
-            return memory_from(*kept, self.participants.layout, self.participants.keeps)
+            return memory_from(*kept, self.participants.whole_layout, self.participants.keeps)
         return self.files[task.site].load(before=task.round_no)

@@ -122,6 +122,7 @@ class RemoteEngine:
         self.node_by_site: dict[str, str] = {}
         self._note, self._notice, self._clock, self._pause = note, notice, clock, pause
         self._layout: Layout | None = None
+        self._whole: Layout | None = None
         # In a run that goes on, the network is settled by those who were there when it began.
         self._n_channels = max((entry.member.shape[0] for entry in self.known.values()), default=0)
         self._nodes: dict[str, _Node] = {}
@@ -131,9 +132,12 @@ class RemoteEngine:
         self._round_no: int | None = None
         self._next_meeting = 0.0
 
-    def bind(self, layout: Layout, n_channels: int) -> None:
-        """The network, once it is known; before that there is nothing to ask."""
-        self._layout, self._n_channels = layout, n_channels
+    def bind(self, layout: Layout, n_channels: int, whole: Layout | None = None) -> None:
+        """The network, once it is known; before that there is nothing to ask.
+
+        `layout` is what is exchanged of it; `whole` is a site's own model, which it hands over at the end.
+        """
+        self._layout, self._whole, self._n_channels = layout, whole or layout, n_channels
 
     def gather(self) -> dict[str, Member]:
         """Wait for the members, then say who they are; sorted by name."""
@@ -310,7 +314,8 @@ class RemoteEngine:
             raise ReplyError(f"it claims {form.n_train} training images, and joined with {known.member.n_train}")
         if form.evaluation and form.evaluation.test_dice_by_class.keys() != known.member.classes.keys():
             raise ReplyError(f"it evaluated the classes {', '.join(form.evaluation.test_dice_by_class)}")
-        reply = replace(reply_from(form, answer.arrays, self._layout), signed=signed.model_dump())
+        layout = self._whole if task.action == "evaluate" and self._whole else self._layout
+        reply = replace(reply_from(form, answer.arrays, layout), signed=signed.model_dump())
         if reply.params is None:
             return reply
         return replace(reply, params=replace(reply.params, vector=self._shelf.keep(reply.params.vector)))

@@ -182,7 +182,7 @@ def coordinate(
         record = _RemoteRecord(run_folder, signing(run_folder, observer))
         engine = RemoteEngine(courier, record.rules(resolved), record.note, record.known, observer.notice, shelf)
         plan = record.plan = Plan(resolved, engine.gather())
-        engine.bind(plan.layout, plan.n_channels)
+        engine.bind(plan.layout, plan.n_channels, plan.whole_layout)
         state = record.start(command)
         return finish(run_folder, plan, state, engine, observer, report=True)
 

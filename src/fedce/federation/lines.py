@@ -85,7 +85,7 @@ def end_line(plan: Plan, state: State, replies: Mapping[str, Reply], rejected: M
         "missing": dict.fromkeys(sorted(plan.members.keys() - replies.keys() - rejected.keys()), NO_REPLY),
         "reconstruction": reconstructed_values(state),
         "exchanges": plan.algorithm.traits.exchanges,
-        "n_parameters": plan.layout.n_trainable,
+        "n_parameters": plan.whole_layout.n_trainable,
         "n_values": plan.layout.size,
         "device": str(plan.learner.device),
     }
@@ -165,7 +165,7 @@ def versions() -> dict[str, str]:
 
 def _model_digest(plan: Plan, state: State, replies: Mapping[str, Reply]) -> str:
     """Of the common model, or of all sites' own models together."""
-    if not plan.algorithm.traits.personal:
+    if not plan.personal:
         return state.params.digest
     own = "".join(reply.params.digest for _, reply in sorted(replies.items()) if reply.params is not None)
     return sha256(own.encode()).hexdigest()

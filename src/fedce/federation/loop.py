@@ -9,7 +9,7 @@ import numpy as np
 from fedce.core.algorithm import Algorithm, State
 from fedce.core.draw import draws_of
 from fedce.core.messages import Reply
-from fedce.core.params import Vector, inner_products, sketch
+from fedce.core.params import Layout, Vector, inner_products, sketch
 from fedce.federation.asking import CheckedAsk, Engine, Rules, told
 from fedce.guard.border import problem_of
 from fedce.learning.metrics import DICE_ALONE, Measures
@@ -133,10 +133,12 @@ def evaluate(
     sites: Iterable[str],
     tell_all: bool = False,
     measures: Measures = DICE_ALONE,
+    layout: Layout | None = None,
 ) -> tuple[dict[str, Reply], dict[str, str]]:
     """How the model that each of these sites would use does on its data; they also learn their final share.
 
-    What can't be used comes second, with the reason. `measures` are the metrics that the sites are to answer with.
+    What can't be used comes second, with the reason. `measures` are the metrics that the sites are to answer with;
+    `layout` is that of the models which they hand over, where it is not the common model's.
     """
     tasks = [
         replace(algorithm.task(state, site), action="evaluate", shares=told(state.shares, site, tell_all))
@@ -144,7 +146,7 @@ def evaluate(
     ]
     by_site, usable, rejected = {task.site: task for task in tasks}, {}, {}
     for reply in sorted(engine.ask(tasks), key=lambda reply: reply.site):
-        reason = problem_of(reply, by_site.get(reply.site))
+        reason = problem_of(reply, by_site.get(reply.site), layout=layout)
         if reason is None and reply.evaluation is not None:
             reason = measures.problem_of(reply.evaluation.metrics)
         if reason is None:

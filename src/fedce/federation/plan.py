@@ -13,7 +13,7 @@ from fedce.base.config import BUILT_IN, Config
 from fedce.base.errors import ConfigError, nearest
 from fedce.core.algorithm import Algorithm, State
 from fedce.core.messages import Member, Reply, Task
-from fedce.core.params import Layout
+from fedce.core.params import Layout, part_of, shared_layout
 from fedce.core.site import Memory
 from fedce.core.site import Site as LocalSite
 from fedce.data import Sites
@@ -37,6 +37,11 @@ class Plan:
             raise ConfigError(f"engine.min_sites is {config.engine.min_sites}, but there are only {len(members)} sites")
         if config.sites_per_round is not None:
             _check_draw(config, self.algorithm)
+        if self.algorithm.traits.sites_claim_novelty and config.model.stays == "norms":
+            raise ConfigError(
+                "model.norm = 'site-affine': with estimate='site' a site measures its own novelty by everybody's "
+                "update, which has no scale and shift then; set model.norm to site, or estimate to server"
+            )
         for kind in config.freerider.plant.values():
             attacks.attack_of(kind)
         for site in (*config.leave_out, *config.freerider.plant):
@@ -64,8 +69,26 @@ class Plan:
         return Learner(network, self.config.train, self.config.data.normalize, device)
 
     @property
-    def layout(self) -> Layout:
+    def whole_layout(self) -> Layout:
+        """The network as a site has it."""
         return self.learner.layout
+
+    @cached_property
+    def layout(self) -> Layout:
+        """What is exchanged of the network; the rest stays at the sites."""
+        shared = shared_layout(self.whole_layout, self.config.model.stays)
+        if self.config.model.stays != "nothing" and shared == self.whole_layout:
+            what = "batch norm" if self.config.model.norm == "site" else "normalisation layer with values to keep"
+            raise ConfigError(
+                f"model.norm = {self.config.model.norm!r}: the network {self.config.model.name} has no {what}; "
+                "set model.norm to batch, instance or group, which leave such a network as it is"
+            )
+        return shared
+
+    @property
+    def personal(self) -> bool:
+        """Whether each site ends with a model of its own."""
+        return self.algorithm.traits.personal or self.config.model.stays != "nothing"
 
     @property
     def keeps(self) -> type | None:
@@ -82,11 +105,11 @@ class Plan:
         if self.config.guard == "off":
             return None
         # Where every site ends with a model of its own, nobody uses the common running statistics.
-        return Limits(self.config.max_length, statistics=not self.algorithm.traits.personal)
+        return Limits(self.config.max_length, statistics=not self.personal)
 
     def initial_state(self) -> State:
         members = sorted(self.members.keys() - set(self.config.leave_out))
-        return self.algorithm.begin(members, self.learner.params)
+        return self.algorithm.begin(members, part_of(self.learner.initial, self.layout))
 
 
 def _check_draw(config: Config, algorithm: Algorithm) -> None:
@@ -147,7 +170,7 @@ class Participants(Plan):
             if known.is_of(task):
                 return known.reply, known.memory
             del self.first_round[task.site]
-        reply, memory = perform(self.algorithm, self.hospital(task.site), task, memory)
+        reply, memory = perform(self.algorithm, self.hospital(task.site), task, memory, self.learner.initial)
         return attacks.said(reply, self.config.freerider.plant.get(task.site)), memory
 
     def play_first_round(self) -> FirstRound:
@@ -172,12 +195,18 @@ def resolve(config: Config) -> Config:
     if isinstance(algorithm, algorithms.QFedAvg) and algorithm.local_lr is None:
         algorithm = algorithms.make(config.algorithm.name, {**config.algorithm.options, "local_lr": config.train.lr})
     name = algorithms.path_of(config.algorithm.name)
+    if algorithm.traits.keeps_norms and config.model.norm not in ("batch", "site-affine"):
+        raise ConfigError(
+            f"{name} keeps normalisation layers at the sites; leave out model.norm = {config.model.norm!r}, or take "
+            "fedavg"
+        )
     table = config.algorithm.model_validate({"name": name, **algorithms.settings_of(algorithm)})
     data = config.data
     if data.source not in BUILT_IN:  # So that the run can be resumed from any folder.
         root = str(Path(data.root).resolve()) if data.root else None
         data = data.model_copy(update={"source": str(Path(data.source).resolve()), "root": root})
     # Import paths, so that whoever runs the code of an experiment sees which it is.
-    model = config.model.model_copy(update={"name": networks.network_path(config.model.name)})
+    norm = "site-affine" if algorithm.traits.keeps_norms and config.model.norm == "batch" else config.model.norm
+    model = config.model.model_copy(update={"name": networks.network_path(config.model.name), "norm": norm})
     train = config.train.model_copy(update={"loss": loss_path(config.train.loss)})
     return config.model_copy(update={"algorithm": table, "data": data, "model": model, "train": train})

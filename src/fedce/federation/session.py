@@ -12,7 +12,7 @@ from fedce.base.identity import coordinator
 from fedce.core.algorithm import State
 from fedce.core.draw import Draw
 from fedce.core.messages import Member, Reply
-from fedce.core.params import Params, to_named
+from fedce.core.params import Params, completed, pooled, to_named
 from fedce.federation.asking import Engine, Rules
 from fedce.federation.checkpoint import Checkpoints, load_saved
 from fedce.federation.lines import digests_of, end_line, round_line
@@ -160,7 +160,9 @@ def finish(
             run_folder.append(entry)
         state = done.state
         observer.round(done)
-    replies, rejected = evaluate(plan.algorithm, state, engine, sorted(plan.members), tell_all, plan.measures)
+    replies, rejected = evaluate(
+        plan.algorithm, state, engine, sorted(plan.members), tell_all, plan.measures, plan.whole_layout
+    )
     if not replies:
         raise ReplyError(f"no site could evaluate the model ({rejected or 'no replies'})")
     _write_models(run_folder, plan, state, replies)
@@ -199,11 +201,21 @@ def _write_models(run_folder: RunFolder, plan: Plan, state: State, replies: Mapp
     def write(path: Path, params: Params) -> None:
         write_tensors(path, to_named(params), about)
 
+    own = {site: reply.params for site, reply in replies.items() if reply.params is not None and plan.personal}
     if not plan.algorithm.traits.personal:
-        write(run_folder.model_file, state.params)
-    for site, reply in replies.items():
-        if reply.params is not None and plan.algorithm.traits.personal:
-            write(run_folder.site_model_file(site), reply.params)
+        write(run_folder.model_file, _common_model(plan, state, own))
+    for site, params in own.items():
+        write(run_folder.site_model_file(site), params)
+
+
+def _common_model(plan: Plan, state: State, own: Mapping[str, Params]) -> Params:
+    """The model for somebody who has none of its own.
+
+    Where some entries stay at the sites, they are pooled from the models that the sites hand over at the end.
+    """
+    if plan.layout == plan.whole_layout:
+        return state.params
+    return completed(state.params, pooled([own[site] for site in sorted(own)]) if own else plan.learner.initial)
 
 
 def _examples(participants: Participants, state: State, replies: Mapping[str, Reply]) -> dict[str, Example]:

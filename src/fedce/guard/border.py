@@ -48,7 +48,7 @@ def weights_before(replies: Sequence[Reply], tasks: Mapping[str, Task]) -> dict[
     return normalise({site: weight or average for site, weight in weights.items()})
 
 
-def problem_of(reply: Reply, task: Task | None, needs_model: bool = True) -> str | None:
+def problem_of(reply: Reply, task: Task | None, needs_model: bool = True, layout: Layout | None = None) -> str | None:
     """Why a reply can't be used, or None (D11)."""
     if task is None:
         return "was not asked"
@@ -84,7 +84,7 @@ def problem_of(reply: Reply, task: Task | None, needs_model: bool = True) -> str
         return problem
     if len(reply.scores) != len(task.models):
         return f"sent {len(reply.scores)} scores for {len(task.models)} models"
-    return _problem_of_model(reply.params, task.params.layout) if reply.params is not None else None
+    return _problem_of_model(reply.params, layout or task.params.layout) if reply.params is not None else None
 
 
 def _problem_of_model(params: Params, layout: Layout) -> str | None:

@@ -26,7 +26,7 @@ from fedce.data.augment import Augment
 Pixels = NDArray[np.uint8]
 Normalize = Literal["unit", "zscore"]
 NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm)
-"""Layers that FedBN keeps at the site; the first is the base of batch and instance norms."""
+"""Normalisation layers, which may stay at a site; the first is the base of batch and instance norms."""
 SCORING_BATCH = 16
 """Larger ones leave the cache: 32 are up to a fifth slower, with the same bits."""
 NARROW = 4
@@ -177,6 +177,8 @@ class Learner:
         self._trainable.grad = self._gradient
         self._augment = Augment(config.augment) if config.augment != "none" else None
         self._optimizer = self._make_optimizer()
+        self.initial = self.params
+        """The network as it was built: what stays at a site begins as it is here."""
         self.after_step: Callable[[Params], None] | None = None
         """Told the model after every step; for whoever studies the way and not only its end."""
 
@@ -276,6 +278,22 @@ class Learner:
         for images, masks in data.split(SCORING_BATCH):
             total += float(self.loss(self._forward(to_unit(images)), masks.float())) * len(images)
         return total / len(data)
+
+    @torch.no_grad()
+    def adapted(self, params: Params, images: Tensor) -> Params:
+        """The model with batch-norm statistics of these images; no masks are used."""
+        norms = [module for module in self.network.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
+        self.load(params)
+        self.network.train()
+        momenta = [norm.momentum for norm in norms]
+        for norm in norms:
+            norm.reset_running_stats()
+            norm.momentum = None  # The mean over all batches.
+        for batch in torch.split(images, self.config.batch_size):
+            self._forward(to_unit(batch))
+        for norm, momentum in zip(norms, momenta, strict=True):
+            norm.momentum = momentum
+        return self.params
 
     @torch.inference_mode()
     def counts(self, params: Params, data: Batch) -> Counts:

@@ -36,7 +36,7 @@ def build(config: ModelConfig, n_channels: int, n_classes: int, seed: int) -> nn
 def _unet(config: ModelConfig, n_channels: int, n_classes: int) -> nn.Module:
     from monai.networks.nets import UNet
 
-    norm: Any = config.norm
+    norm: Any = "batch" if config.stays != "nothing" else config.norm
     if config.norm == "group":  # Every level's channels must be divisible by the number of groups.
         norm = ("group", {"num_groups": next(g for g in (8, 4, 2, 1) if all(c % g == 0 for c in config.channels))})
     if len(config.channels) < 2:

@@ -1,6 +1,6 @@
 """Segment new images with a run's model."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +12,7 @@ from fedce.base.code import code_in
 from fedce.base.config import DataConfig
 from fedce.base.errors import ConfigError, DataError, Problems, RunError
 from fedce.base.files import read_tensors, write_bytes, writing
-from fedce.core.params import from_named
+from fedce.core.params import Params, from_named
 from fedce.data.items import is_volume, stem
 from fedce.data.overlays import overlay
 from fedce.data.pixels import Classes, image_bytes, to_bytes, wide, with_channels
@@ -25,10 +25,17 @@ from fedce.record.forms import ModelAbout, check
 
 
 def predict_files(
-    run_path: Path, images: Sequence[Path], out: Path, site: str | None = None, *, trust_code: bool = False
+    run_path: Path,
+    images: Sequence[Path],
+    out: Path,
+    site: str | None = None,
+    *,
+    adapt: bool = False,
+    trust_code: bool = False,
 ) -> Iterator[Path]:
     """Segment images and volumes. With `trust_code`, Python code that the run's network or loss is named by is run.
 
+    With `adapt`, the batch-norm statistics of the model are those of these images: for a hospital that took no part.
     An image gives NAME.png (the mask, with the values of data.classes) and NAME-overlay.png; a volume NAME.nii.gz, in
     the place and orientation of the volume, and an overlay of the slice where most was found.
     """
@@ -41,6 +48,8 @@ def predict_files(
         with problems.collected():
             read_itk(path) if is_volume(path) else image_bytes(path)
     problems.raise_any(f"{len(images)} images")
+    if adapt:
+        learner.load(_adapted(learner, images, run.config.data, shape))
     for path in images:
         predict = _predict_volume if is_volume(path) else _predict_image
         yield predict(path, out, run.config.data, learner, classes, shape)
@@ -72,11 +81,29 @@ def _predict_volume(path: Path, out: Path, data: DataConfig, learner: Learner, c
     return target
 
 
+def _adapted(learner: Learner, images: Sequence[Path], data: DataConfig, shape: Shape) -> Params:
+    """The model with statistics of all these images and of all slices of volumes."""
+    if not learner.layout.running_statistics:
+        raise ConfigError("--adapt: this model has no batch norm whose statistics could be estimated; leave it out")
+    pixels = [picture for path in images for picture in _pictures(path, data)]
+    return learner.adapted(learner.params, torch.from_numpy(_fitted(pixels, data, shape)))
+
+
+def _pictures(path: Path, data: DataConfig) -> Masks | list[Masks]:
+    if not is_volume(path):
+        return [image_bytes(path, data.intensity)]
+    return to_bytes(sliced(read_itk(path), data.plane).values, wide(data.intensity), path)[:, None]
+
+
+def _fitted(images: Iterable[Masks], data: DataConfig, shape: Shape) -> Masks:
+    """Images as the network takes them."""
+    n_channels, height, width = shape
+    return np.stack([to_size(with_channels(image, n_channels), (height, width), data.resize) for image in images])
+
+
 def _segment(images: Masks, data: DataConfig, learner: Learner, shape: Shape) -> Masks:
     """Masks (n, classes, height, width) of images (n, channels, height, width), 0 or 1."""
-    n_channels, height, width = shape
-    squared = np.stack([to_size(with_channels(image, n_channels), (height, width), data.resize) for image in images])
-    found = learner.predict(squared).astype(np.uint8)
+    found = learner.predict(_fitted(images, data, shape)).astype(np.uint8)
     return np.stack([from_size(mask, (images.shape[2], images.shape[3]), data.resize) for mask in found])
 
 

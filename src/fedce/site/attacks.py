@@ -108,6 +108,9 @@ class Impostor:
     def evaluate(self, params: Params, without: Params | None) -> Evaluation:
         return self.site.evaluate(params, without)
 
+    def adapted(self, params: Params) -> Params:
+        return self.site.adapted(params)
+
     def train(self, params: Params, round_no: int, moments: Moments, pull: Pull | None = None) -> Trained:
         if self.attack.sends is None:
             return self.site.train(params, round_no, moments, pull)

@@ -17,7 +17,7 @@ from fedce.base.ranges import SCORE
 from fedce.core.algorithm import Algorithm
 from fedce.core.codec import decode, encode
 from fedce.core.messages import Evaluation, Measured, Member, Reply, Task
-from fedce.core.params import Layout, Params, Vector
+from fedce.core.params import Layout, Params, Vector, completed, part_of
 from fedce.core.scoring import MIN_CASES, Floats, Grouping, dice_interval
 from fedce.core.site import Memory, Moments, Pull, Site, Trained
 from fedce.data import SiteData
@@ -140,6 +140,9 @@ class Hospital:
             metrics=self._measured(params) if self.measures.metrics else {},
         )
 
+    def adapted(self, params: Params) -> Params:
+        return self.learner.adapted(params, self._train.images)
+
     def _measured(self, params: Params) -> dict[str, Measured]:
         """The metrics beside Dice, on the test cases."""
         predicted, truth = self.learner.masks(params, self._test.batch), self._test.batch.masks.cpu()
@@ -165,9 +168,39 @@ def round_seed(seed: int, site: str, round_no: int) -> int:
     return int.from_bytes(sha256(f"{seed}/{site}/{round_no}".encode()).digest()[:8]) >> 1
 
 
-def perform(algorithm: Algorithm, hospital: Site, task: Task, memory: Memory | None) -> tuple[Reply, Memory | None]:
-    """What a site does with a task, on whatever engine."""
+def perform(
+    algorithm: Algorithm, hospital: Site, task: Task, memory: Memory | None, initial: Params | None = None
+) -> tuple[Reply, Memory | None]:
+    """What a site does with a task, on whatever engine.
+
+    `initial` is the network as it was built. Where some of its entries stay at the site, tasks come without them, and
+    the algorithm sees models that are completed with the site's own; so no algorithm knows of it.
+    """
     start = perf_counter()
+    exchanged = task.params.layout
+    if initial is None or exchanged == initial.layout:
+        reply, memory = _performed(algorithm, hospital, task, memory)
+    else:
+        whole = _completed(hospital, task, memory, initial)
+        reply, memory = _performed(algorithm, hospital, whole, memory)
+        if task.action == "evaluate":  # At the end a site hands over the model that it uses.
+            reply = replace(reply, params=reply.params or whole.params)
+        elif reply.params is not None:
+            reply = replace(reply, params=part_of(reply.params, exchanged))
+    return replace(reply, seconds=perf_counter() - start), memory
+
+
+def _completed(hospital: Site, task: Task, memory: Memory | None, initial: Params) -> Task:
+    """The task with whole models: what they lack is the site's own."""
+    own = memory.params if memory else initial
+    if memory is None and task.round_no > 0:
+        # The model is no longer the initial one, and statistics of the initial one would not fit it.
+        own = hospital.adapted(completed(task.params, initial))
+    models = tuple(completed(model, own) for model in task.models)
+    return replace(task, params=completed(task.params, own), models=models)
+
+
+def _performed(algorithm: Algorithm, hospital: Site, task: Task, memory: Memory | None) -> tuple[Reply, Memory | None]:
     if task.action == "evaluate":
         reply = algorithm.evaluate(hospital, task, memory)
     elif task.action == "score":
@@ -175,7 +208,7 @@ def perform(algorithm: Algorithm, hospital: Site, task: Task, memory: Memory | N
         reply = Reply(hospital.name, task.round_no, hospital.n_train, scores=scores)
     else:
         reply, memory = algorithm.local(hospital, task, memory)
-    return replace(reply, seconds=perf_counter() - start), memory
+    return reply, memory
 
 
 def memory_arrays(memory: Memory) -> tuple[Arrays, dict[str, Any]]:
@@ -207,6 +240,10 @@ class MemoryFiles:
         """
         for undone in [path for path in self._files() if path >= self._path(before)]:
             undone.unlink()
+        return self.newest()
+
+    def newest(self) -> Memory | None:
+        """The newest memory, or None."""
         if not (files := self._files()):
             return None
         arrays, about = read_tensors(files[-1], self.hint)

@@ -16,6 +16,7 @@ from fedce.base.errors import ConfigError, DataError, FedceError, RunError
 from fedce.base.files import Arrays, append_line
 from fedce.base.identity import Identity
 from fedce.core.messages import Task
+from fedce.core.params import shared_layout
 from fedce.core.site import Memory, Site
 from fedce.data import SiteData, Sites, load_site
 from fedce.data.sites import with_n_channels
@@ -96,11 +97,10 @@ class Resident:
         if form.n_channels not in self._tools:
             self._tools = {form.n_channels: self._make_tools(form.n_channels)}
         learner, hospital = self._tools[form.n_channels]
-        task = task_from(form, arrays, learner.layout)
+        task = task_from(form, arrays, shared_layout(learner.layout, self.config.model.stays))
         files = MemoryFiles(self.home / form.run / "memory", learner.layout, self.algorithm.keeps)
-        # Scoring others' models needs no memory, and must not touch that of the round which it belongs to.
-        memory = None if task.action == "score" else self._recall(form.run, task, files)
-        reply, memory = perform(self.algorithm, hospital, task, memory)
+        memory = self._latest(form.run, files) if task.action == "score" else self._recall(form.run, task, files)
+        reply, memory = perform(self.algorithm, hospital, task, memory, learner.initial)
         reply = attacks.said(reply, self.config.freerider.plant.get(self.site))
         if task.action == "train" and memory is not None:
             if task.persist:
@@ -115,6 +115,10 @@ class Resident:
             return self._memory[1]
         # A round that is asked for again was lost on its way: what it left behind must not count.
         return files.load(before=task.round_no)
+
+    def _latest(self, run: str, files: MemoryFiles) -> Memory | None:
+        """What the site keeps now. Others' models are scored in the middle of a round, whose memory must stay."""
+        return self._memory[1] if self._memory and self._memory[0] == run else files.newest()
 
     def _make_tools(self, n_channels: int) -> tuple[Learner, Site]:
         config, classes = self.config, tuple(self.sites.classes)
