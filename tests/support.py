@@ -15,7 +15,7 @@ from fedce.base.identity import Identity, coordinator
 from fedce.core.algorithm import State
 from fedce.core.messages import Evaluation, Reply, Task
 from fedce.core.params import Entry, Layout, Params, Stays, part_of, shared_layout
-from fedce.core.site import Memory, Moments, Pull, Trained
+from fedce.core.site import Compared, Memory, Moments, Pull, Trained
 from fedce.record.folder import RunFolder, signed_text
 from fedce.record.results import results_of
 from fedce.site.hospital import perform
@@ -67,6 +67,12 @@ class FakeSite:
 
     def adapted(self, w: Params) -> Params:
         return w
+
+    def test_dice(self, w: Params) -> float:
+        return self.score_of(w)
+
+    def compare(self, w: Params, other: Params | None) -> Compared:
+        return Compared() if other is None else Compared(self.score_of(other))
 
     def evaluate(self, w: Params, without: Params | None) -> Evaluation:
         return Evaluation(self.score(w), {"a": self.score(w)}, None if without is None else self.score(without))

@@ -17,7 +17,7 @@ from fedce.base.config import AlgorithmConfig, Config, FreeRiderConfig
 from fedce.base.files import read_sealed, write_sealed
 from fedce.data import load_sites
 from fedce.pictures import plots
-from fedce.present import standalone
+from fedce.present.gains import gain_sentences
 from fedce.present.pages.run import write_report
 from fedce.present.results import interval_lines, results_table
 from fedce.present.sentences import NO_ALARM, NOBODY_LOOKED, summary
@@ -214,53 +214,31 @@ def alone(tmp_path_factory, fedce) -> Path:
     return out
 
 
-def test_dice_stands_against_what_a_site_reaches_alone(longer_run: Path, alone: Path, tmp_path: Path, fedce):
-    copy, without = tmp_path / "run", (longer_run / "report.html").read_text("utf-8")
-    shutil.copytree(longer_run, copy)
-    assert fedce("report", copy, "--standalone", alone).exit_code == 0
-    page = (copy / "report.html").read_text("utf-8")
-    ours, theirs = (json.loads((run / "results.json").read_text("utf-8"))["dice"] for run in (longer_run, alone))
-    for site in ours:
-        cells = f'<td class="number">{theirs[site]:.3f}</td><td class="number">{ours[site] - theirs[site]:+.3f}</td>'
-        assert cells in page
+def test_dice_stands_against_what_a_site_reaches_alone(tmp_path: Path, longer_run: Path, fedce):
+    both = tmp_path / "run"
+    done = fedce("run", *SMALL, "--algorithm", "fedavg", "--rounds", 3, "--alone", "--out", both)
+    assert done.exit_code == 0, done.output
+    page, results = (both / "report.html").read_text("utf-8"), json.loads((both / "results.json").read_text("utf-8"))
+    for site, gain in results["gain"].items():
+        assert gain == results["dice"][site] - results["alone"][site]
+        assert f'<td class="number">{results["alone"][site]:.3f}' in page
+        assert f"{gain:+.3f}" in page
     table = figure_tables(page)["test-dice"]
-    assert {row[0]: float(row[3]) for row in table[1:]} == theirs
-    assert "trained alone" in page
-    assert "trains alone for 5 rounds" in page
-    higher = [site for site in ours if theirs[site] > ours[site]]
-    assert ("Better off alone" in page or "Higher alone" in page) == bool(higher)
-    assert fedce("report", copy).exit_code == 0
-    assert (copy / "report.html").read_text("utf-8") == without, "not asked for, not shown"
-    assert "trained alone" not in without
+    assert {row[0]: float(row[3]) for row in table[1:]} == results["alone"]
+    assert "than alone" in page or "from training alone" in page
+    assert "trained alone" not in (longer_run / "report.html").read_text("utf-8"), "not asked for, not shown"
 
 
 def test_who_is_better_off_alone_is_named_as_far_as_intervals_show_it():
-    dice, alone = {"a": 0.8, "b": 0.7, "c": 0.6}, {"a": 0.9, "b": 0.71, "c": 0.7}
-    intervals = {"a": [0.75, 0.85], "b": [0.6, 0.8], "c": None}
-    assert standalone.sentence(dice, alone, intervals) == (
-        "Better off alone, by more than their interval: a (0.900 alone, 0.800 here). Higher alone, but no difference "
-        "that this run can show: b (0.710 alone, 0.700 here), c (0.700 alone, 0.600 here)."
-    )
-    assert standalone.sentence(dice, dice, intervals) == "No site does better alone by more than its interval."
-
-
-def test_only_standalone_on_the_same_data_is_compared_with(
-    longer_run: Path, tiny_run: Path, alone: Path, tmp_path: Path, fedce
-):
-    before = (longer_run / "report.html").read_bytes()
-    for other, line in (
-        (longer_run, "is a run of fedce; 'fedce run --algorithm standalone' makes one"),
-        (tmp_path, "holds no run"),
-    ):
-        refused = fedce("report", longer_run, "--standalone", other)
-        assert refused.exit_code == 2
-        assert line in refused.stderr
-        assert len(refused.stderr.splitlines()) == 1
-    other = fedce("report", tiny_run, "--standalone", alone)
-    assert other.exit_code == 2
-    assert "is not on the same data" in other.stderr
-    assert "site 'site1' has other data" in other.stderr
-    assert (longer_run / "report.html").read_bytes() == before
+    gain = {"a": -0.1, "b": 0.01, "c": 0.1, "d": 0.2}
+    intervals = {"a": [-0.15, -0.05], "b": [-0.1, 0.1], "c": None, "d": [0.1, 0.3]}
+    assert gain_sentences({"gain": gain, "gain_interval": intervals}) == [
+        "Worse off than alone: a (-0.100; -0.150 to -0.050).",
+        "Better off than alone: d (+0.200; +0.100 to +0.300).",
+        "No difference from training alone that this run can show: b (+0.010; -0.100 to +0.100), "
+        "c (+0.100; too few test cases for an interval).",
+    ]
+    assert gain_sentences({}) == []
 
 
 @pytest.fixture
@@ -353,7 +331,7 @@ def test_a_folder_without_runs_is_one_line(tmp_path: Path, several: Path, fedce)
     for arguments, line in (
         (("empty",), "holds no run, no study and no folders with runs"),
         (("nowhere",), "there is no folder nowhere"),
-        (("runs", "--no-examples"), "is no run; --standalone and --no-examples are for the report of one"),
+        (("runs", "--no-examples"), "is no run; --no-examples is for the report of one"),
     ):
         refused = fedce("report", *arguments, cwd=tmp_path)
         assert refused.exit_code == 2

@@ -99,7 +99,7 @@ def test_a_study_without_all_of_its_page_is_refused(tmp_path: Path, fedce, conte
     assert refused.exit_code == 2
     assert "conduct the study again" in refused.stderr
     assert len(refused.stderr.splitlines()) == 1
-    assert "is no run; --standalone" in fedce("report", tmp_path, "--no-examples").stderr
+    assert "is no run; --no-examples" in fedce("report", tmp_path, "--no-examples").stderr
 
 
 def test_each_thing_is_trained_once(everything: Path):

@@ -32,6 +32,9 @@ def titles(results: dict, place: columns.Place) -> list[str]:
     return [title for title, _ in sites_table(results, place, SITES).titles]
 
 
+GAINS = {"alone": {"north": 0.5}, "gain": {"north": 0.25}, "gain_interval": {"north": [0.1, 0.3]}}
+
+
 def cell(place: columns.Place, title: str, site: str, **changes) -> columns.Cell:
     table = sites_table({**RESULTS, **changes}, place, SITES)
     return table.rows[SITES.index(site)][[name for name, _ in table.titles].index(title)]
@@ -41,8 +44,9 @@ def test_each_place_shows_its_columns():
     assert titles(RESULTS, "terminal") == ["site", "images", "Dice", "Dice\nwithout", "contribution"]
     everything = ["Site", "Images", "for training", "Dice", "disc", "cup", "Dice without it", "Contribution", "Flags"]
     assert titles(RESULTS, "report") == everything
-    with_alone = titles({**RESULTS, "dice_alone": {"north": 0.5, "south": 0.5}}, "report")
-    assert with_alone == [*everything[:6], "alone", "Gain", *everything[6:]]
+    with_alone = titles({**RESULTS, **GAINS}, "report")
+    assert with_alone == [*everything[:6], "Alone", "Gain", *everything[6:]]
+    assert titles({**RESULTS, **GAINS}, "terminal") == ["site", "Dice", "alone", "gain", "contribution"]
     one_class = {**RESULTS, "dice_by_class": {"north": {"disc": 0.8}}}
     assert titles(one_class, "report") == [name for name in everything if name not in ("disc", "cup")]
 
@@ -95,9 +99,9 @@ def test_what_is_not_known_is_a_dash_or_said():
     assert cell("terminal", "Dice", "south").text == cell("report", "Dice", "south").text == "absent"
     assert cell("terminal", "Dice\nwithout", "north").text == "-"
     assert cell("report", "Dice without it", "north").text == "\N{EN DASH}"
-    gained = {"dice_alone": {"north": 0.5, "south": 0.5}}
-    assert cell("report", "Gain", "north", **gained).text == "+0.250"
-    assert cell("report", "Gain", "south", **gained).text == "\N{EN DASH}"
+    assert cell("report", "Gain", "north", **GAINS).text == "+0.250"
+    assert cell("report", "Gain", "north", **GAINS).note == Note("+0.100 to +0.300", "+.10 +.30")
+    assert cell("report", "Gain", "south", **GAINS).text == "\N{EN DASH}"
 
 
 def test_an_interval_stands_beside_its_value_or_the_reason_why_there_is_none():

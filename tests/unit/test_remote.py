@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from benchmarks.bits import rounds_of
+from safetensors.numpy import load_file
 
 import fedce as package
 from fedce.base.config import AlgorithmConfig, load
@@ -91,6 +92,30 @@ def test_drawn_sites_give_the_same_bits_as_the_local_engine(tmp_path: Path, conf
     assert there.contributions == here.contributions
     assert rounds_of(tmp_path / "remote") == rounds_of(tmp_path / "local")
     assert all(len(entry["sites"]) == 3 for entry in rounds_of(tmp_path / "remote"))
+
+
+@pytest.mark.parametrize("algorithm", ["fedce", "fedci"])
+def test_what_a_site_keeps_for_itself_gives_the_same_bits_as_the_local_engine(tmp_path: Path, config, algorithm):
+    """FedCI also has the sites score models in the middle of a round, with what stays at each of them."""
+    own = config.model_copy(
+        update={
+            "algorithm": AlgorithmConfig(name=algorithm),
+            "model": config.model.model_copy(update={"norm": "site"}),
+            "alone": True,
+            "personalise": 1,
+        }
+    )
+    here = execute(replace_engine(own, "local"), tmp_path / "local", report=False)
+    hospitals = {name: resident(own, name, tmp_path / "homes" / name) for name in config.engine.members}
+    post = post_of(hospitals)
+    there = coordinate(own, tmp_path / "remote", post)
+    for key in ("model_sha256", "contributions", "dice", "alone", "gain", "gain_interval", "keeps"):
+        assert there.values[key] == here.values[key], key
+    assert rounds_of(tmp_path / "remote") == rounds_of(tmp_path / "local")
+    sizes = {parcel.arrays["params"].size for _, parcel in post.sent if "params" in parcel.arrays}
+    whole = sum(value.size for value in load_file(tmp_path / "remote" / "model.safetensors").values())
+    assert len(sizes) == 1
+    assert sizes.pop() < whole, "statistics are not sent"
 
 
 def test_who_is_expelled_is_not_asked_again_although_still_connected(tmp_path: Path, config):

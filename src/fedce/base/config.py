@@ -176,6 +176,8 @@ class TrainConfig(_Table):
     weight_decay: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     augment: Literal["none", "flips", "standard"] = "none"
     """Random changes of training images: flips, or flips with rotation, scale, shift, brightness and contrast."""
+    schedule: Literal["constant", "cosine", "poly"] = "constant"
+    """Learning rate over the rounds: as it is, or falling to zero by a half cosine or by (1 - part done)^0.9."""
     batch_size: Positive = 8
     epochs: Positive = 1
     """Local epochs a round."""
@@ -275,6 +277,11 @@ class Config(_Table):
     replies are checked for form, range, layout and finite numbers alone, and the arithmetic is the paper's."""
     max_length: Annotated[float, Field(gt=1)] = 6.0
     """With guard = "standard": reject an update longer than this multiple of the round's median length; inf: never."""
+    alone: bool = False
+    """Also train each site alone, with as many steps, so that results say what the site gains by the federation."""
+    personalise: Annotated[int, Field(ge=0)] = 0
+    """Rounds of local training after the last round. Each site then keeps the best of the common, the personalised and,
+    with alone = true, its own model, by its own validation images."""
     metrics: tuple[str, ...] = ("dice",)
     """Measured on each site's test cases at the end, below; Dice always is, and contributions rest on it alone."""
     surface_tolerance: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0

@@ -36,6 +36,8 @@ SCORE = Range(0.0, 1.0)
 """Scores, errors and Dice."""
 NOVELTY = Range(0.0, 2.0)
 """Eq. 2: 1 - a cosine."""
+GAIN = Range(-1.0, 1.0)
+"""A difference of two scores."""
 LOSS = Range(-1e6, 1e6)
 SECONDS = Range(0.0, 1e9)
 IMAGES = Range(0, 10**9)
@@ -49,6 +51,7 @@ MAX_REPLICATES = 100
 """Bootstrap replicates of an error in one reply."""
 
 Score = Annotated[float, Field(ge=SCORE.low, le=SCORE.high, allow_inf_nan=False)]
+Gain = Annotated[float, Field(ge=GAIN.low, le=GAIN.high, allow_inf_nan=False)]
 Novelty = Annotated[float, Field(ge=NOVELTY.low, le=NOVELTY.high, allow_inf_nan=False)]
 Loss = Annotated[float, Field(ge=LOSS.low, le=LOSS.high, allow_inf_nan=False)]
 Seconds = Annotated[float, Field(ge=SECONDS.low, le=SECONDS.high, allow_inf_nan=False)]

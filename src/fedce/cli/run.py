@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 @click.option("--seed", type=int, metavar="N", help="Seed of the initial weights and of local training.")
 @click.option("--workers", type=int, metavar="N", help="Worker processes; 0 (default): one for each core.")
 @click.option("--engine", metavar="NAME", help="local (default), flower or nvflare; the same numbers on each.")
+@click.option("--alone", is_flag=True, help="Also train each site alone: what does it gain by the federation?")
 @out_option("Run folder; default runs/DATA-ALGORITHM-SEED.")
 @set_option("Any key of the file: --set train.lr=3e-4.")
 @click.option("--resume", type=PATH, metavar="DIR", help="Continue the run in DIR.")
@@ -63,6 +64,7 @@ def run(
     seed: int | None,
     workers: int | None,
     engine: str | None,
+    alone: bool,
     out: Path | None,
     assignments: tuple[str, ...],
     resume: Path | None,
@@ -80,6 +82,7 @@ def run(
         "seed": seed,
         "engine.workers": workers,
         "engine.name": engine,
+        "alone": alone or None,
     }
     changes = changes_of(named, assignments)
     if resume is not None:
@@ -194,15 +197,9 @@ def deploy(engine: str, config_file: Path, out: Path, assignments: tuple[str, ..
 
 @click.command()
 @click.argument("folder", metavar="RUN|STUDY|FOLDER", type=PATH)
-@click.option(
-    "--standalone",
-    type=PATH,
-    metavar="RUN",
-    help="A finished run of standalone on the same data: show what each site reaches alone.",
-)
 @click.option("--no-examples", is_flag=True, help="Leave out the example images, to share the page without patients'.")
 @one_line_errors
-def report(folder: Path, standalone: Path | None, no_examples: bool) -> None:
+def report(folder: Path, no_examples: bool) -> None:
     """Write report.html of a run or a study again, or of all runs in a folder side by side."""
     from fedce.present.pages.folder import write_folder_report
     from fedce.present.pages.run import write_report
@@ -210,13 +207,12 @@ def report(folder: Path, standalone: Path | None, no_examples: bool) -> None:
     from fedce.record.folder import RunFolder
 
     if folder.is_dir() and not RunFolder(folder).config_file.exists():
-        if standalone or no_examples:
-            raise ConfigError(f"{folder} is no run; --standalone and --no-examples are for the report of one")
+        if no_examples:
+            raise ConfigError(f"{folder} is no run; --no-examples is for the report of one")
         write = write_study_report if (folder / "study.json").exists() else write_folder_report
         click.echo(write(folder))
         return
-    alone = RunFolder.open(standalone) if standalone else None
-    click.echo(write_report(RunFolder.open(folder), standalone=alone, examples=not no_examples))
+    click.echo(write_report(RunFolder.open(folder), examples=not no_examples))
 
 
 @click.command()

@@ -76,6 +76,25 @@ class Measured:
         return sum(known) / len(known) if known else None
 
 
+Choice = Literal["common", "personal", "alone"]
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What other models than the common one reach on a site's test cases; Dice as a fraction."""
+
+    keeps: Choice
+    """The model that the site keeps, and that the rest of its evaluation is of."""
+    common: float
+    personal: float | None = None
+    """After the site trained on by itself; None where it did not."""
+    alone: float | None = None
+    """Of a model that the site trained alone, with as many steps; None where it did not."""
+    alone_interval: tuple[float, float] | None = None
+    gain_interval: tuple[float, float] | None = None
+    """95 % interval over cases of the kept model's Dice minus that of the one trained alone; None below five cases."""
+
+
 @dataclass(frozen=True)
 class Evaluation:
     """How a model does on one site's data; Dice as a fraction."""
@@ -89,6 +108,8 @@ class Evaluation:
     """95 % intervals over the site's cases; None where it has too few, or in runs of an earlier version."""
     metrics: Mapping[str, Measured] = field(default_factory=dict)
     """Metrics beside Dice that the experiment asks for, by name."""
+    beside: Beside | None = None
+    """Where sites train alone as well, or personalise."""
 
     @classmethod
     def recorded(cls, entry: Mapping[str, Any]) -> "Evaluation":
@@ -96,17 +117,23 @@ class Evaluation:
         known: dict[str, Any] = {field.name: entry[field.name] for field in fields(cls) if field.name in entry}
         known |= {name: tuple(value) for name, value in known.items() if isinstance(value, list)}
         metrics = {name: Measured(**told) for name, told in known.get("metrics", {}).items()}
-        return cls(**{**known, "metrics": metrics})
+        beside = _beside(known["beside"]) if known.get("beside") else None
+        return cls(**{**known, "metrics": metrics, "beside": beside})
 
     @property
     def entry(self) -> dict[str, Any]:
-        """As it is sent and recorded. Without metrics it is what earlier versions wrote, to the letter."""
+        """As it is sent and recorded. What was not asked for is left out, so it is as earlier versions wrote it."""
         told = asdict(self)
-        return told if self.metrics else {name: value for name, value in told.items() if name != "metrics"}
+        return {name: value for name, value in told.items() if value or name not in ("metrics", "beside")}
 
     @property
     def test_dice(self) -> float:
         return sum(self.test_dice_by_class.values()) / len(self.test_dice_by_class)
+
+
+def _beside(told: Mapping[str, Any]) -> Beside:
+    known: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in told.items()}
+    return Beside(**known)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,14 @@ Moments = Mapping[str, NDArray[np.float32]]
 
 
 @dataclass(frozen=True)
+class Solo:
+    """A model that the site trains alone, and the moments of its optimizer."""
+
+    params: Params
+    moments: Moments = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Memory:
     """What a site keeps between rounds."""
 
@@ -24,6 +32,8 @@ class Memory:
     """The optimizer's moments."""
     own: Any = None
     """What this algorithm alone keeps at a site: see `Algorithm.keeps`."""
+    solo: Solo | None = None
+    """Where the site also trains alone."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +49,17 @@ class Pull:
 
     towards: Params
     strength: float
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Another model beside one, on a site's test cases."""
+
+    other: float | None = None
+    """Its Dice; None where there is no other model."""
+    other_interval: tuple[float, float] | None = None
+    gain: tuple[float, float] | None = None
+    """95 % interval of the paired differences over cases; None where the cases are too few."""
 
 
 class Site(Protocol):
@@ -62,6 +83,12 @@ class Site(Protocol):
 
     def evaluate(self, params: Params, without: Params | None) -> Evaluation:
         """Validation and test Dice of a model, and of the model without this site."""
+
+    def test_dice(self, params: Params) -> float:
+        """Mean Dice on the test split."""
+
+    def compare(self, params: Params, other: Params | None) -> Compared:
+        """What another model reaches on the test split, and what this one has beyond it."""
 
     def adapted(self, params: Params) -> Params:
         """The model with running statistics of this site's training images; their masks are not used."""

@@ -28,7 +28,7 @@ from fedce.engines.shared import Block, serve_parent
 from fedce.federation.checkpoint import run_again
 from fedce.site.hospital import MemoryFiles, memory_arrays, memory_from
 
-MODELS_A_MEMORY_MAY_HOLD = 8
+MODELS_A_MEMORY_MAY_HOLD = 12
 
 
 class Participants(Protocol):

@@ -153,9 +153,22 @@ def _decisive(config: Config) -> str:
 
     Keys that came later count only where they are set, so that runs of earlier versions can still be resumed.
     """
-    later = ("metrics", "surface_tolerance")
-    unset = {name for name in later if getattr(config, name) == Config.model_fields[name].default}
-    return config.model_dump_json(exclude={"engine", *unset})
+    exclude: dict[str, Any] = {"engine": True}
+    for key, default in LATER.items():
+        table, _, name = key.rpartition(".")
+        if getattr(getattr(config, table) if table else config, name) == default:
+            exclude |= {table: {*exclude.get(table, set()), name}} if table else {name: True}
+    return config.model_dump_json(exclude=exclude)
+
+
+LATER: Mapping[str, Any] = {
+    "metrics": ("dice",),
+    "surface_tolerance": 1.0,
+    "alone": False,
+    "personalise": 0,
+    "train.schedule": "constant",
+}
+"""Keys that experiments did not have when format 4 began, with what they meant then."""
 
 
 def versions() -> dict[str, str]:

@@ -23,6 +23,7 @@ from fedce.learning.learner import Learner, loss_path
 from fedce.learning.metrics import Measures
 from fedce.site import attacks
 from fedce.site.hospital import member_of, perform
+from fedce.site.own import ForItself
 
 
 class Plan:
@@ -33,6 +34,7 @@ class Plan:
         self.members = dict(members)
         self.algorithm: Algorithm = algorithms.made_for(config)
         self.measures = Measures.asked_by(config)
+        self.wanted = ForItself.asked_by(config, self.algorithm.traits.exchanges)
         if config.engine.min_sites > len(members):
             raise ConfigError(f"engine.min_sites is {config.engine.min_sites}, but there are only {len(members)} sites")
         if config.sites_per_round is not None:
@@ -66,7 +68,7 @@ class Plan:
         network = networks.build(self.config.model, self.n_channels, n_classes, self.config.seed)
         networks.check_fits(network, self.n_channels, n_classes, height, width)
         device = networks.choose_device(self.config.engine.device)
-        return Learner(network, self.config.train, self.config.data.normalize, device)
+        return Learner(network, self.config.train, self.config.data.normalize, device, self.config.n_rounds)
 
     @property
     def whole_layout(self) -> Layout:
@@ -88,7 +90,7 @@ class Plan:
     @property
     def personal(self) -> bool:
         """Whether each site ends with a model of its own."""
-        return self.algorithm.traits.personal or self.config.model.stays != "nothing"
+        return self.algorithm.traits.personal or self.config.model.stays != "nothing" or self.wanted.personalise > 0
 
     @property
     def keeps(self) -> type | None:
@@ -170,7 +172,9 @@ class Participants(Plan):
             if known.is_of(task):
                 return known.reply, known.memory
             del self.first_round[task.site]
-        reply, memory = perform(self.algorithm, self.hospital(task.site), task, memory, self.learner.initial)
+        reply, memory = perform(
+            self.algorithm, self.hospital(task.site), task, memory, self.learner.initial, self.wanted
+        )
         return attacks.said(reply, self.config.freerider.plant.get(task.site)), memory
 
     def play_first_round(self) -> FirstRound:

@@ -11,7 +11,7 @@ from fedce.base.files import write_tensors
 from fedce.base.identity import coordinator
 from fedce.core.algorithm import State
 from fedce.core.draw import Draw
-from fedce.core.messages import Member, Reply
+from fedce.core.messages import Choice, Member, Reply
 from fedce.core.params import Params, completed, pooled, to_named
 from fedce.federation.asking import Engine, Rules
 from fedce.federation.checkpoint import Checkpoints, load_saved
@@ -203,9 +203,15 @@ def _write_models(run_folder: RunFolder, plan: Plan, state: State, replies: Mapp
 
     own = {site: reply.params for site, reply in replies.items() if reply.params is not None and plan.personal}
     if not plan.algorithm.traits.personal:
-        write(run_folder.model_file, _common_model(plan, state, own))
+        federated = {site: model for site, model in own.items() if _keeps(replies[site]) != "alone"}
+        write(run_folder.model_file, _common_model(plan, state, federated))
     for site, params in own.items():
         write(run_folder.site_model_file(site), params)
+
+
+def _keeps(reply: Reply) -> Choice:
+    beside = reply.evaluation.beside if reply.evaluation else None
+    return beside.keeps if beside else "common"
 
 
 def _common_model(plan: Plan, state: State, own: Mapping[str, Params]) -> Params:

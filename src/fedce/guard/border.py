@@ -7,7 +7,18 @@ from statistics import median
 
 import numpy as np
 
-from fedce.base.ranges import IMAGES, LOSS, MAX_METRICS, MAX_REPLICATES, METRIC, NOVELTY, SCORE, SECONDS, TRAIN_IMAGES
+from fedce.base.ranges import (
+    GAIN,
+    IMAGES,
+    LOSS,
+    MAX_METRICS,
+    MAX_REPLICATES,
+    METRIC,
+    NOVELTY,
+    SCORE,
+    SECONDS,
+    TRAIN_IMAGES,
+)
 from fedce.core.algorithm import models_of
 from fedce.core.messages import Evaluation, Reply, Task
 from fedce.core.params import MAX_EXACT_COUNT, Layout, Params
@@ -81,6 +92,8 @@ def problem_of(reply: Reply, task: Task | None, needs_model: bool = True, layout
     if task.action == "evaluate" and (reply.evaluation is None or not reply.evaluation.test_dice_by_class):
         return "sent no evaluation"
     if reply.evaluation is not None and (problem := _problem_of_metrics(reply.evaluation)):
+        return problem
+    if reply.evaluation is not None and (problem := _problem_of_gain(reply.evaluation)):
         return problem
     if len(reply.scores) != len(task.models):
         return f"sent {len(reply.scores)} scores for {len(task.models)} models"
@@ -157,6 +170,8 @@ def _dice_of(reply: Reply) -> Iterator[float | None]:
         yield reply.evaluation.validation_dice
         yield reply.evaluation.test_dice_without
         yield from reply.evaluation.test_dice_by_class.values()
+        if (beside := reply.evaluation.beside) is not None:
+            yield from (beside.common, beside.personal, beside.alone)
     for interval in _intervals_of(reply):
         yield from interval
 
@@ -179,8 +194,19 @@ def _problem_of_metrics(told: Evaluation) -> str | None:
 
 
 def _intervals_of(reply: Reply) -> list[tuple[float, float]]:
+    """Of Dice."""
     told = reply.evaluation
-    return [interval for interval in (told.validation_interval, told.test_interval) if interval] if told else []
+    if told is None:
+        return []
+    alone = told.beside.alone_interval if told.beside else None
+    return [interval for interval in (told.validation_interval, told.test_interval, alone) if interval]
+
+
+def _problem_of_gain(told: Evaluation) -> str | None:
+    interval = told.beside.gain_interval if told.beside else None
+    if interval and not (interval[0] in GAIN and interval[1] in GAIN and interval[0] <= interval[1]):
+        return f"sent the interval {interval} of a gain, which is not in {GAIN} or ends before it begins"
+    return None
 
 
 def flags_of(reply: Reply, task: Task) -> tuple[str, ...]:

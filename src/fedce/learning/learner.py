@@ -7,6 +7,7 @@ steps one tensor instead of dozens. The arithmetic is elementwise, hence the sam
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from math import cos, pi
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -29,6 +30,8 @@ NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm)
 """Normalisation layers, which may stay at a site; the first is the base of batch and instance norms."""
 SCORING_BATCH = 16
 """Larger ones leave the cache: 32 are up to a fifth slower, with the same bits."""
+PERSONAL_RATE = 0.1
+"""The part of the learning rate with which a site trains on after the last round of a falling schedule."""
 NARROW = 4
 """A transposed convolution to so few channels, as a U-Net's last one to its classes, is slow in oneDNN."""
 
@@ -111,6 +114,26 @@ def _check_takes_logits(name: str, kind: Any, options: Mapping[str, Any]) -> Non
         )
 
 
+@dataclass(frozen=True)
+class Schedule:
+    """The part of the learning rate that a round has.
+
+    >>> [round(Schedule("cosine", 4).rate(round_no), 2) for round_no in range(5)]
+    [1.0, 0.85, 0.5, 0.15, 0.1]
+    """
+
+    kind: Literal["constant", "cosine", "poly"] = "constant"
+    n_rounds: int = 1
+
+    def rate(self, round_no: int) -> float:
+        if self.kind == "constant":
+            return 1.0
+        if round_no >= self.n_rounds:  # A site personalises after the last round, for which the rate has fallen.
+            return PERSONAL_RATE
+        done = round_no / self.n_rounds
+        return (1 + cos(pi * done)) / 2 if self.kind == "cosine" else float((1 - done) ** 0.9)
+
+
 class NarrowUpsampling(nn.ConvTranspose2d):
     """A transposed convolution by torch's own kernel: to two channels it takes a fifth of oneDNN's time."""
 
@@ -164,9 +187,17 @@ class Batch:
 class Learner:
     """A network that is lent to one site after another in a process."""
 
-    def __init__(self, network: nn.Module, config: TrainConfig, normalize: Normalize, device: torch.device) -> None:
+    def __init__(
+        self,
+        network: nn.Module,
+        config: TrainConfig,
+        normalize: Normalize,
+        device: torch.device,
+        n_rounds: int = 1,
+    ) -> None:
         self.layout = layout_of(network)
         self.config = config
+        self.schedule = Schedule(config.schedule, n_rounds)
         self.normalize: Normalize = normalize
         self.device = device
         self.network = network.to(device)
@@ -226,11 +257,14 @@ class Learner:
         """Images and masks as tensors; bytes, because a quarter of float's memory is a quarter of its traffic."""
         return Batch(torch.tensor(images, device=self.device), torch.tensor(masks, device=self.device).bool())
 
-    def train(self, params: Params, data: Batch, seed: int, moments: Moments, pull: Pull | None = None) -> Trained:
-        """Some epochs over the data. The order, and any dropout, depend on the seed alone."""
+    def train(
+        self, params: Params, data: Batch, seed: int, moments: Moments, pull: Pull | None = None, rate: float = 1.0
+    ) -> Trained:
+        """Some epochs over the data, with this part of the learning rate. The seed alone decides order and dropout."""
         self.load(params)
         self.network.train()
         self._start_optimizer(moments)
+        self._optimizer.param_groups[0]["lr"] = rate * self.config.lr
         towards = torch.tensor(pull.towards.trainable, device=self.device) if pull and pull.strength else None
         total, n_steps = torch.zeros((), device=self.device), 0
         with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):

@@ -90,7 +90,7 @@ def progress(rounds: Rounds) -> str:
     return to_svg(figure)
 
 
-def dice(results: Mapping[str, Any], alone: Mapping[str, float]) -> str:
+def dice(results: Mapping[str, Any]) -> str:
     """Test Dice at each site, what the others' model would reach there, and what the site reaches alone."""
     with mpl.rc_context(STYLE):
         figure, axes = new_axes("", "test Dice")
@@ -99,9 +99,9 @@ def dice(results: Mapping[str, Any], alone: Mapping[str, float]) -> str:
         without = [(i, value) for i, site in enumerate(sites) if (value := results["dice_without"][site]) is not None]
         if without:
             axes.plot(*zip(*without, strict=True), "D", color=COLOURS[1], label="without the site")
-        if alone:
+        if alone := results.get("alone", {}):
             look = {"markerfacecolor": "white", "markeredgecolor": COLOURS[4], "markeredgewidth": 1.8}
-            axes.plot(range(len(sites)), [alone[site] for site in sites], "s", label="trained alone", **look)
+            axes.plot(range(len(sites)), [alone.get(site) for site in sites], "s", label="trained alone", **look)
         for i, site in enumerate(sites if len(sites) <= MOST_NAMED else ()):
             axes.annotate(f"{results['dice'][site]:.2f}", (i, results["dice"][site]), ha="center", va="bottom")
         axes.axhline(results["fairness"]["mean"], color=INK, linewidth=0.8, linestyle=":", label="mean")

@@ -52,13 +52,16 @@ def digits(n: int) -> Callable[[float], str]:
 def columns(results: Results) -> list[Column]:
     """All columns from left to right. A new column of the results is one more entry here."""
     classes: list[str] = next((list(dice) for dice in results.get("dice_by_class", {}).values()), [])
+    # A terminal of 80 columns has no room for everything: where sites trained alone too, that is what matters.
+    also: dict[Place, str] = {} if "alone" in results else {"terminal": "images"}
+    without: dict[Place, str] = {} if "alone" in results else {"terminal": "Dice\nwithout"}
     return [
         Column(
             {"terminal": "site", "report": "Site", "live": "Site", "metrics": "site"},
             lambda results, site: site,
             kind="key",
         ),
-        Column({"terminal": "images", "report": "Images"}, of("images")),
+        Column({**also, "report": "Images"}, of("images")),
         Column({"report": "for training", "live": "Training images"}, of("train_images")),
         Column({"live": "Validation Dice"}, of("last_score"), digits(3)),
         Column({"live": "Weight"}, of("last_weight"), digits(3)),
@@ -72,9 +75,16 @@ def columns(results: Results) -> list[Column]:
         ),
         *(Column({"report": name}, _dice_of_class(name), digits(3)) for name in classes if len(classes) > 1),
         *(_metric(results, name) for name in results.get("metrics", {}) if name != DICE),
-        Column({"report": "alone"}, of("dice_alone"), digits(3), needs="dice_alone"),
-        Column({"report": "Gain"}, _gain, "{:+.3f}".format, needs="dice_alone"),
-        Column({"terminal": "Dice\nwithout", "report": "Dice without it"}, of("dice_without"), digits(3)),
+        Column({"terminal": "alone", "report": "Alone", "live": "Alone"}, of("alone"), digits(3), needs="alone"),
+        Column(
+            {"terminal": "gain", "report": "Gain", "live": "Gain"},
+            of("gain"),
+            "{:+.3f}".format,
+            note=_gain_interval,
+            needs="gain",
+        ),
+        Column({"report": "Keeps"}, of("keeps"), kind="words", needs="keeps"),
+        Column({**without, "report": "Dice without it"}, of("dice_without"), digits(3)),
         Column(
             {"terminal": "contribution", "report": "Contribution", "live": "Contribution"},
             of("contributions"),
@@ -114,10 +124,14 @@ def _dice_of_class(name: str) -> Callable[[Results, str], float | None]:
     return lambda results, site: results["dice_by_class"].get(site, {}).get(name)
 
 
-def _gain(results: Results, site: str) -> float | None:
-    """What the federation's model adds to what the site reaches alone."""
-    here, alone = (results[key].get(site) for key in ("dice", "dice_alone"))
-    return None if here is None or alone is None else here - alone
+def _gain_interval(results: Results, site: str) -> Note | None:
+    """The 95 % interval over the site's test cases of what it gains over training alone."""
+    if site not in results["gain"]:
+        return None
+    if ends := results["gain_interval"].get(site):
+        low, high = (f"{end:+.2f}".replace("0.", ".") for end in ends)
+        return Note("{:+.3f} to {:+.3f}".format(*ends), f"{low} {high}")
+    return _no_interval(results.get("test_cases", {}).get(site, 0))
 
 
 def _flags(results: Results, site: str) -> str:

@@ -46,12 +46,12 @@ def progress(rounds: Rounds) -> Figure:
     return Figure("validation-dice", plots.progress(rounds), table)
 
 
-def dice(results: Mapping[str, Any], alone: Mapping[str, float]) -> Figure:
+def dice(results: Mapping[str, Any]) -> Figure:
     rows = [[site, value, results["dice_without"][site]] for site, value in results["dice"].items()]
     table = [["site", "dice", "dice without the site"], *rows]
-    if alone:
-        table = [[*table[0], "dice alone"], *([*row, alone[row[0]]] for row in rows)]
-    return Figure("test-dice", plots.dice(results, alone), table)
+    if alone := results.get("alone", {}):
+        table = [[*table[0], "dice alone"], *([*row, alone.get(row[0])] for row in rows)]
+    return Figure("test-dice", plots.dice(results), table)
 
 
 def freerider(results: Mapping[str, Any]) -> Figure:

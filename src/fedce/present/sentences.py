@@ -5,7 +5,7 @@ from typing import Any
 
 from fedce.algorithms import built_in
 from fedce.base.config import Config
-from fedce.present.standalone import sentence as standalone_sentence
+from fedce.present.gains import gain_sentences, keeps_sentence
 
 NO_ALARM = "No alarm was raised."
 NOBODY_LOOKED = "Nobody looked for cheats: the guard and the detector are off."
@@ -15,14 +15,15 @@ def summary(
     results: dict[str, Any],
     config: Config,
     measured: Sequence[dict[str, Any]] = (),
-    alone: Mapping[str, float] | None = None,
 ) -> list[str]:
     """What a reader who stops after three sentences should know."""
-    shares, dice = results["contributions"], results["dice"]
+    shares = results["contributions"]
     n_sites, mean = len(shares), results["fairness"]["mean"]
     sentences = [
         f"{n_sites} sites trained for {results['rounds']} rounds with {results['algorithm']}; "
         f"on their test images the model reaches a mean Dice of {mean:.3f}.",
+        *gain_sentences(results),
+        *keeps_sentence(results),
     ]
     if results["algorithm"] == "standalone":
         sentences.append("Every site trained alone, so nobody contributed to anybody else.")
@@ -36,8 +37,6 @@ def summary(
         sentences += _order(results["order_settled_from"], results["rounds"])
     sentences += [truth["sentence"] for truth in measured]
     sentences.append(_lowest_dice(results))
-    if alone:
-        sentences.append(standalone_sentence(dice, alone, results.get("dice_interval", {})))
     alarms = [f"{site}: {flag}" for site, flags in results["flags"].items() for flag in flags]
     plural = "s" if len(alarms) > 1 else ""
     nothing = NO_ALARM if looked_for_cheats(config) else NOBODY_LOOKED

@@ -85,7 +85,33 @@ def _evaluated(end: Entry) -> dict[str, Any]:
         "validation_interval": {site: told.get("validation_interval") for site, told in end["evaluations"].items()},
         "fairness": fairness(list(dice.values())).as_dict() if dice else {},
         **_metrics(evaluations),
+        **_beside(evaluations, dice),
     }
+
+
+def _beside(evaluations: Mapping[str, Evaluation], dice: Mapping[str, float]) -> dict[str, Any]:
+    """What sites reach alone, gain by the federation and keep; nothing where no site trained alone or personalised."""
+    told = {site: its.beside for site, its in evaluations.items() if its.beside is not None}
+    alone = {site: its.alone for site, its in told.items() if its.alone is not None}
+    found: dict[str, Any] = {}
+    if alone:
+        found |= {
+            "alone": alone,
+            "alone_interval": {site: _ends(told[site].alone_interval) for site in alone},
+            "gain": {site: dice[site] - value for site, value in alone.items()},
+            "gain_interval": {site: _ends(told[site].gain_interval) for site in alone},
+        }
+    if any(its.personal is not None for its in told.values()):
+        found |= {
+            "dice_common": {site: its.common for site, its in told.items()},
+            "dice_personal": {site: its.personal for site, its in told.items()},
+            "keeps": {site: its.keeps for site, its in told.items()},
+        }
+    return found
+
+
+def _ends(interval: tuple[float, float] | None) -> list[float] | None:
+    return list(interval) if interval else None
 
 
 def _metrics(evaluations: Mapping[str, Evaluation]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from fedce.base.errors import ConfigError, nearest
 from fedce.base.registry import load_object
 from fedce.core.messages import Evaluation, Reply
 from fedce.core.params import Params
-from fedce.core.site import Moments, Pull, Site, Trained
+from fedce.core.site import Compared, Moments, Pull, Site, Trained
 from fedce.data import SiteData
 from fedce.data.splits import Split
 from fedce.learning.learner import Learner
@@ -107,6 +107,12 @@ class Impostor:
 
     def evaluate(self, params: Params, without: Params | None) -> Evaluation:
         return self.site.evaluate(params, without)
+
+    def test_dice(self, params: Params) -> float:
+        return self.site.test_dice(params)
+
+    def compare(self, params: Params, other: Params | None) -> Compared:
+        return self.site.compare(params, other)
 
     def adapted(self, params: Params) -> Params:
         return self.site.adapted(params)

@@ -19,11 +19,13 @@ from fedce.core.codec import decode, encode
 from fedce.core.messages import Evaluation, Measured, Member, Reply, Task
 from fedce.core.params import Layout, Params, Vector, completed, part_of
 from fedce.core.scoring import MIN_CASES, Floats, Grouping, dice_interval
-from fedce.core.site import Memory, Moments, Pull, Site, Trained
+from fedce.core.site import Compared, Memory, Moments, Pull, Site, Trained
 from fedce.data import SiteData
 from fedce.learning.learner import Batch, Learner, check_finite
 from fedce.learning.metrics import DICE_ALONE, Masks, Measures
+from fedce.site.own import ForItself, step_alone, with_own_models
 
+NOTHING_MORE = ForItself()
 N_REPLICATES = 20
 """Bootstrap samples of the validation cases; a few more numbers a round for honest intervals."""
 
@@ -94,7 +96,8 @@ class Hospital:
         return part.grouping.dice(self.learner.counts(params, part.batch))
 
     def train(self, params: Params, round_no: int, moments: Moments, pull: Pull | None = None) -> Trained:
-        trained = self.learner.train(params, self._train, round_seed(self.seed, self.name, round_no), moments, pull)
+        seed, rate = round_seed(self.seed, self.name, round_no), self.learner.schedule.rate(round_no)
+        trained = self.learner.train(params, self._train, seed, moments, pull, rate)
         check_finite(self.name, trained)
         return trained
 
@@ -140,6 +143,21 @@ class Hospital:
             metrics=self._measured(params) if self.measures.metrics else {},
         )
 
+    def test_dice(self, params: Params) -> float:
+        return float(self._tested(params).mean())
+
+    def compare(self, params: Params, other: Params | None) -> Compared:
+        if other is None:
+            return Compared()
+        here, there = self._tested(params), self._tested(other)
+        seed = round_seed(0, self.name, 0)
+        return Compared(float(there.mean()), dice_interval(there, seed), dice_interval(here - there, seed))
+
+    def _tested(self, params: Params) -> Floats:
+        """Dice of each test case."""
+        by_case: Floats = self._dice(params, self._test).mean(axis=1)
+        return by_case
+
     def adapted(self, params: Params) -> Params:
         return self.learner.adapted(params, self._train.images)
 
@@ -169,24 +187,34 @@ def round_seed(seed: int, site: str, round_no: int) -> int:
 
 
 def perform(
-    algorithm: Algorithm, hospital: Site, task: Task, memory: Memory | None, initial: Params | None = None
+    algorithm: Algorithm,
+    hospital: Site,
+    task: Task,
+    memory: Memory | None,
+    initial: Params | None = None,
+    wanted: ForItself = NOTHING_MORE,
 ) -> tuple[Reply, Memory | None]:
     """What a site does with a task, on whatever engine.
 
     `initial` is the network as it was built. Where some of its entries stay at the site, tasks come without them, and
-    the algorithm sees models that are completed with the site's own; so no algorithm knows of it.
+    the algorithm sees models that are completed with the site's own; so no algorithm knows of it. Nor does it know of
+    what the site does for itself (`wanted`).
     """
-    start = perf_counter()
+    start, before = perf_counter(), memory
+    initial = initial or task.params
     exchanged = task.params.layout
-    if initial is None or exchanged == initial.layout:
-        reply, memory = _performed(algorithm, hospital, task, memory)
-    else:
-        whole = _completed(hospital, task, memory, initial)
-        reply, memory = _performed(algorithm, hospital, whole, memory)
-        if task.action == "evaluate":  # At the end a site hands over the model that it uses.
+    whole = task if exchanged == initial.layout else _completed(hospital, task, memory, initial)
+    reply, memory = _performed(algorithm, hospital, whole, memory)
+    if task.action == "evaluate":
+        if whole is not task:  # At the end a site hands over the model that it uses.
             reply = replace(reply, params=reply.params or whole.params)
-        elif reply.params is not None:
+        if wanted:
+            reply = with_own_models(hospital, whole, memory, reply, wanted)
+    elif task.action == "train":
+        if reply.params is not None:
             reply = replace(reply, params=part_of(reply.params, exchanged))
+        if wanted.alone and memory is not None:
+            memory = replace(memory, solo=step_alone(hospital, whole, before, initial))
     return replace(reply, seconds=perf_counter() - start), memory
 
 

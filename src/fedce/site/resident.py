@@ -25,6 +25,7 @@ from fedce.learning.learner import Learner
 from fedce.learning.metrics import Measures
 from fedce.site import attacks
 from fedce.site.hospital import MemoryFiles, member_of, perform
+from fedce.site.own import ForItself
 from fedce.site.wire import Failure, Hello, MemberForm, Parcel, Signed, TaskForm, kind_of, reply_form, task_from
 
 
@@ -53,6 +54,7 @@ class Resident:
         self.identity = Identity.at(home / "key.pem")
         self.algorithm = algorithms.made_for(config)
         self.measures = Measures.asked_by(config)
+        self.wanted = ForItself.asked_by(config, self.algorithm.traits.exchanges)
         self._memory: tuple[str, Memory] | None = None
         self._tools: dict[int, tuple[Learner, Site]] = {}
         torch.set_num_threads(1)
@@ -100,7 +102,7 @@ class Resident:
         task = task_from(form, arrays, shared_layout(learner.layout, self.config.model.stays))
         files = MemoryFiles(self.home / form.run / "memory", learner.layout, self.algorithm.keeps)
         memory = self._latest(form.run, files) if task.action == "score" else self._recall(form.run, task, files)
-        reply, memory = perform(self.algorithm, hospital, task, memory, learner.initial)
+        reply, memory = perform(self.algorithm, hospital, task, memory, learner.initial, self.wanted)
         reply = attacks.said(reply, self.config.freerider.plant.get(self.site))
         if task.action == "train" and memory is not None:
             if task.persist:
@@ -124,7 +126,7 @@ class Resident:
         config, classes = self.config, tuple(self.sites.classes)
         network = models.build(config.model, n_channels, len(classes), config.seed)
         device = models.choose_device(config.engine.device)
-        learner = Learner(network, config.train, config.data.normalize, device)
+        learner = Learner(network, config.train, config.data.normalize, device, config.n_rounds)
         data = with_n_channels(self.data, n_channels)
         hospital = attacks.hospital(
             [data], self.site, learner, classes, config.seed, config.freerider.plant, self.measures

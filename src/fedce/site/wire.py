@@ -28,6 +28,7 @@ from fedce.base.config import SITE_NAME, short_enough
 from fedce.base.errors import ReplyError, first_problem
 from fedce.base.ranges import (
     MAX_METRICS,
+    Gain,
     Images,
     Loss,
     MetricValue,
@@ -37,7 +38,7 @@ from fedce.base.ranges import (
     Seconds,
     TrainImages,
 )
-from fedce.core.messages import MAX_MODELS, Evaluation, Member, Reply, Task
+from fedce.core.messages import MAX_MODELS, Choice, Evaluation, Member, Reply, Task
 from fedce.core.params import Layout, Params
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -145,6 +146,15 @@ class _MeasuredForm(_Form):
     unit: Literal["", "mm", "px"]
 
 
+class _BesideForm(_Form):
+    keeps: Choice
+    common: Score
+    personal: Score | None
+    alone: Score | None
+    alone_interval: tuple[Score, Score] | None
+    gain_interval: tuple[Gain, Gain] | None
+
+
 class _EvaluationForm(_Form):
     validation_dice: Score
     test_dice_by_class: Annotated[dict[Name, Score], Field(min_length=1)]
@@ -152,12 +162,13 @@ class _EvaluationForm(_Form):
     validation_interval: tuple[Score, Score] | None = None
     test_interval: tuple[Score, Score] | None = None
     metrics: Annotated[dict[Name, _MeasuredForm], Field(max_length=MAX_METRICS)] = {}
+    beside: _BesideForm | None = None
 
     @model_serializer(mode="wrap")
     def _as_before(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without metrics, what a site signs is what it signed before there were any, to the letter."""
+        """What was not asked for is left out: a site signs what it signed before there was any such thing."""
         told: dict[str, Any] = written(self)
-        return {name: value for name, value in told.items() if name != "metrics" or value}
+        return {name: value for name, value in told.items() if value or name not in ("metrics", "beside")}
 
     @property
     def evaluation(self) -> Evaluation:

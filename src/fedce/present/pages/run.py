@@ -9,7 +9,6 @@ from fedce.present.pages import page
 from fedce.present.pages.card import model_card
 from fedce.present.pages.truth import truths
 from fedce.present.sentences import in_doubt, summary
-from fedce.present.standalone import dice_alone
 from fedce.record.folder import RunFolder
 from fedce.record.results import MOST_BANDS
 from fedce.record.verify import checked
@@ -24,12 +23,8 @@ FAIRNESS_ROWS = (
 )
 
 
-def write_report(run: RunFolder, *, standalone: RunFolder | None = None, examples: bool = True) -> Path:
-    """Write report.html from the run's record alone.
-
-    `standalone`: a run on the same data that says what each site reaches alone. Without `examples` the page holds no
-    image of a patient.
-    """
+def write_report(run: RunFolder, *, examples: bool = True) -> Path:
+    """Write report.html from the run's record alone. Without `examples` the page holds no image of a patient."""
     from fedce.present import figures
 
     found, rounds = checked(run), run.rounds()
@@ -39,7 +34,6 @@ def write_report(run: RunFolder, *, standalone: RunFolder | None = None, example
     if not started or not rounds:
         raise RunError(f"{run.ledger_file} is missing or has no rounds; a report needs the whole record")
     measured = truths(run)
-    alone = dice_alone(run, standalone) if standalone else {}
     # Runs of earlier versions, and those of a store, have none.
     bands = results.get("intervals_over_rounds", [])
     content = page(
@@ -48,18 +42,17 @@ def write_report(run: RunFolder, *, standalone: RunFolder | None = None, example
         # The folder's name alone: where it lies on somebody's machine is nobody else's business.
         data_name=Path(results["data"]).name,
         results=results,
-        summary=[*summary(results, run.config, measured, alone), *in_doubt(found.doubt)],
+        summary=[*summary(results, run.config, measured), *in_doubt(found.doubt)],
         truths=measured,
-        sites=sites_table({**results, **({"dice_alone": alone} if standalone else {})}, "report", list(shares)),
+        sites=sites_table(results, "report", list(shares)),
         metrics=sites_table(results, "metrics", list(shares)),
-        rounds_alone=standalone.config.n_rounds if standalone else None,
         sites_per_round=run.config.sites_per_round,
         fairness=[(label, results["fairness"][key], note) for key, label, note in FAIRNESS_ROWS],
         # Of one round there is nothing to be seen.
         bands=len(bands) > 1,
         too_many_bands=len(shares) > MOST_BANDS,
         contributions=figures.contributions(rounds, bands),
-        dice=figures.dice(results, alone),
+        dice=figures.dice(results),
         progress=figures.progress(rounds),
         some_absent=len({frozenset(entry["sites"]) for entry in rounds}) > 1,
         freerider=figures.freerider(results) if results["freerider"] else None,

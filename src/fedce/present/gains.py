@@ -1,0 +1,50 @@
+"""What each site gains by the federation, in words: its Dice against what it reaches alone."""
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def gain_sentences(results: Mapping[str, Any]) -> list[str]:
+    """Sites that lose first; a gain whose interval holds zero is said to be no difference. Nothing without `alone`."""
+    gain: Mapping[str, float] = results.get("gain", {})
+    if not gain:
+        return []
+    intervals = results["gain_interval"]
+    shown = {site: ends for site in gain if (ends := intervals.get(site)) is not None and not ends[0] <= 0 <= ends[1]}
+    losing = [site for site in shown if gain[site] < 0]
+    gaining = [site for site in shown if gain[site] > 0]
+    level = [site for site in gain if site not in shown]
+    said = []
+    if losing:
+        said.append(f"Worse off than alone: {_named(losing, gain, intervals)}.")
+    if gaining:
+        said.append(f"Better off than alone: {_named(gaining, gain, intervals)}.")
+    if level:
+        said.append(
+            f"No difference from training alone that this run can show: {_named(level, gain, intervals)}"
+            + ("." if losing or gaining else ", which is every site.")
+        )
+    return said
+
+
+def _named(sites: list[str], gain: Mapping[str, float], intervals: Mapping[str, Any]) -> str:
+    return ", ".join(f"{site} ({gain[site]:+.3f}{_ends(intervals.get(site))})" for site in sites)
+
+
+def _ends(interval: Any) -> str:
+    return "; too few test cases for an interval" if interval is None else "; {:+.3f} to {:+.3f}".format(*interval)
+
+
+def keeps_sentence(results: Mapping[str, Any]) -> list[str]:
+    """Which model each site keeps, where they chose."""
+    keeps: Mapping[str, str] = results.get("keeps", {})
+    words = {"common": "the common model", "personal": "the personalised one", "alone": "the one trained alone"}
+    by_model = {
+        words[model]: [site for site, kept in keeps.items() if kept == model]
+        for model in words
+        if model in keeps.values()
+    }
+    if not by_model:
+        return []
+    parts = "; ".join(f"{model}: {', '.join(sites)}" for model, sites in by_model.items())
+    return [f"By their own validation images the sites keep {parts}."]

@@ -1,0 +1,76 @@
+"""What a site does for itself: a model trained alone beside the federation, and at the end the model that it keeps."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from fedce.base.config import Config
+from fedce.core.messages import Beside, Choice, Evaluation, Reply, Task
+from fedce.core.params import Params
+from fedce.core.site import Memory, Site, Solo
+
+
+@dataclass(frozen=True)
+class ForItself:
+    """What the experiment asks of a site beside the algorithm's part."""
+
+    alone: bool = False
+    """Train a model alone, with as many steps as the site makes in the federation."""
+    personalise: int = 0
+    """Rounds of local training after the last round."""
+
+    @classmethod
+    def asked_by(cls, config: Config, exchanges: bool) -> "ForItself":
+        """Where nothing is exchanged, every site is alone already."""
+        return cls(config.alone, config.personalise) if exchanges else cls()
+
+    def __bool__(self) -> bool:
+        return self.alone or self.personalise > 0
+
+
+def step_alone(site: Site, task: Task, before: Memory | None, initial: Params) -> Solo:
+    """The round's training once more, of the model that never met the others' models."""
+    solo = before.solo if before and before.solo else Solo(initial)
+    trained = site.train(solo.params, task.round_no, solo.moments)
+    return Solo(trained.params, trained.moments)
+
+
+def with_own_models(site: Site, task: Task, memory: Memory | None, reply: Reply, wanted: ForItself) -> Reply:
+    """The final evaluation, with what the site reaches alone and after training on by itself.
+
+    Where it personalises, the site keeps the best of the three by its own validation images and is evaluated with it;
+    among equals the common model comes first.
+    """
+    assert reply.evaluation is not None
+    common = reply.params or task.params
+    candidates: dict[Choice, Params] = {"common": common}
+    if wanted.personalise:
+        candidates["personal"] = _personalised(site, task, memory, common, wanted.personalise)
+    solo = memory.solo if memory else None
+    if wanted.alone and solo is not None:
+        candidates["alone"] = solo.params
+    kept = _best(site, candidates) if wanted.personalise else "common"
+    evaluation = _evaluated(site, reply.evaluation, candidates[kept]) if kept != "common" else reply.evaluation
+    compared = site.compare(candidates[kept], candidates.get("alone"))
+    dice = {name: site.test_dice(model) for name, model in candidates.items() if name != "alone"}
+    beside = Beside(kept, dice["common"], dice.get("personal"), compared.other, compared.other_interval, compared.gain)
+    # Only a choice makes a model the site's own; whose it is anyway is handed over as it was.
+    params = candidates[kept] if wanted.personalise else reply.params
+    return replace(reply, evaluation=replace(evaluation, beside=beside), params=params)
+
+
+def _personalised(site: Site, task: Task, memory: Memory | None, common: Params, n_rounds: int) -> Params:
+    model, moments = common, memory.moments if memory else {}
+    for i in range(n_rounds):
+        trained = site.train(model, task.round_no + i, moments)
+        model, moments = trained.params, trained.moments
+    return model
+
+
+def _best(site: Site, candidates: Mapping[Choice, Params]) -> Choice:
+    scores = {name: site.score(model) for name, model in candidates.items()}
+    return max(scores, key=lambda name: scores[name])
+
+
+def _evaluated(site: Site, of_common: Evaluation, kept: Params) -> Evaluation:
+    """The model without the site is one of the federation, whichever the site keeps."""
+    return replace(site.evaluate(kept, None), test_dice_without=of_common.test_dice_without)
