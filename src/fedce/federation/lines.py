@@ -111,6 +111,7 @@ def _detector_facts(done: Round, reply: Reply) -> dict[str, Any]:
     return {
         "score_local": reply.score_local,
         "similarity": done.similarity[reply.site],
+        "similarity_global": done.similarity_global[reply.site],
         "sketch": done.sketches[reply.site],
     }
 
@@ -153,7 +154,7 @@ def _decisive(config: Config) -> str:
 
     Keys that came later count only where they are set, so that runs of earlier versions can still be resumed.
     """
-    later = ("metrics", "surface_tolerance")
+    later = ("recipe", "metrics", "surface_tolerance")
     unset = {name for name in later if getattr(config, name) == Config.model_fields[name].default}
     return config.model_dump_json(exclude={"engine", *unset})
 
