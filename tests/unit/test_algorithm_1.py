@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-
 from benchmarks.algorithm_1 import AlgorithmOne
+
 from fedce.algorithms import FedCE
 from support import FakeFederation, FakeSite
 

@@ -6,7 +6,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
-from fedce.pictures.style import COLOURS, STYLE, label_of, legend_beside, look_of, new_axes, to_svg, whole_numbers
+from fedce.pictures.style import COLOURS, INK, STYLE, label_of, legend_beside, look_of, new_axes, to_svg, whole_numbers
 
 
 def curves(lines: Mapping[str, tuple[Sequence[float], Sequence[float]]], y: str) -> str:
@@ -28,7 +28,7 @@ def bars(values: Mapping[str, Sequence[float]], y: str) -> str:
         figure, axes = new_axes("", y)
         for i, own in enumerate(values.values()):
             axes.bar(i, float(np.mean(own)), 0.6, color=COLOURS[i % len(COLOURS)], alpha=0.6)
-            axes.plot([i] * len(own), own, "o", color="black", markersize=3)
+            axes.plot([i] * len(own), own, "o", color=INK, markersize=3)
         axes.set_xticks(range(len(values)), [label_of(name) for name in values], fontsize=8)
         known = [value for own in values.values() for value in own]
         margin = 0.2 * (max(known) - min(known)) or 1.0

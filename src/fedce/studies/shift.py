@@ -26,7 +26,7 @@ def evaluate(context: Context) -> Outcome:
         changes[left] = {site: (before[site], after[site]) for site in before}
     largest = {left: max(abs(b - a) for b, a in pairs.values()) for left, pairs in changes.items()}
     subject, limit = paper.SHIFT.get(context.printed, (max(whole, key=lambda site: whole[site]), None))
-    who = "which has the largest" if limit is None else "whom the paper's Fig. 6 leaves out"
+    who = "which has the largest" if limit is None else "which the paper's Fig. 6 leaves out"
     table = Table(
         "shift",
         "Change of each site's share, in points, when the site of the row leaves; before, the shares of those who stay "
