@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from fedce.algorithms import FedCE, FedCEAtSites
-from fedce.algorithms.fedce import combined, gamma_cos, normalised, rho_of
+from fedce.algorithms.fedce import BothTerms, combined, gamma_cos, normalised, rho_of
 from fedce.algorithms.fedce_at_sites import gamma_cos_at_site
+from fedce.core.credit import Credit
 from fedce.core.params import gram, weighted_sum
 from support import FakeFederation, FakeSite, params, rounded
 
@@ -72,6 +73,12 @@ def test_eq_5_caps_the_largest_share_and_keeps_the_ratio_of_the_others():  # D11
     assert rho_of({"a": 5.0, "b": 4.0, "c": 1.0}, 0.4) == pytest.approx({"a": 0.4, "b": 0.4, "c": 0.2})
 
 
+def test_a_reported_contribution_has_no_cap():  # D11
+    credit = Credit().plus({"a": (90.0,), "b": (6.0,), "c": (4.0,)})
+    assert FedCE().weigh(credit, dict.fromkeys("abc", BothTerms(1)))["a"] == pytest.approx(0.8)
+    assert FedCE().shares(credit) == pytest.approx({"a": 0.9, "b": 0.06, "c": 0.04})
+
+
 def three_sites(scores=(0.9, 0.8, 0.5)):
     updates = ([1, 0], [1, 0.5], [0, 1])
     return [
@@ -114,7 +121,7 @@ def test_no_error_in_the_first_round():
 
 
 def test_estimate_site_knows_its_weights_before_the_round():  # D1
-    federation = FakeFederation(FedCEAtSites(), three_sites())
+    federation = FakeFederation(FedCEAtSites(max_share=1.0), three_sites())
     equal = dict.fromkeys("abc", 1 / 3)
     assert federation.run(1).rho == equal
     assert federation.run(1).rho == equal

@@ -5,7 +5,9 @@ import json
 import numpy as np
 import pytest
 
+from fedce.federation.loop import similarity_to_global
 from fedce.guard.alarms import alarms, history, score
+from fedce.record.folder import RunFolder
 
 
 def test_the_score_by_hand():  # D13
@@ -30,6 +32,23 @@ def test_a_round_is_scored_with_the_next_rounds_validation_and_averaged():
     found = history(rounds, {"a": 0.7}, "default")
     first, second = 1.0 * (0.5 - 0.3), 0.5 * (0.9 - 0.7)
     assert found["a"] == pytest.approx([first, (first + second) / 2])
+
+
+def test_to_the_letter_the_similarity_is_that_with_the_common_update():
+    """cos(delta_i, w_next - w), where the default takes the others' update; earlier ledgers have that one alone."""
+    rounds = [entry(0, a=(0.1, 0.5, 0.25))]
+    assert history(rounds, {"a": 0.3}, "literal")["a"] == pytest.approx([0.25 * 0.2])
+    rounds[0]["sites"]["a"]["similarity_global"] = 0.75
+    assert history(rounds, {"a": 0.3}, "literal")["a"] == pytest.approx([0.75 * 0.2])
+    assert history(rounds, {"a": 0.3}, "default")["a"] == pytest.approx([0.75 * 0.2])
+
+
+def test_similarity_with_the_common_update_by_hand():
+    updates = {"a": np.array([1.0, 0.0]), "b": np.array([1.0, 1.0]), "still": np.zeros(2)}
+    before, after = np.array([5.0, 5.0]), np.array([5.0, 7.0])
+    found = similarity_to_global(updates, after, before)
+    assert found == {"a": 0.0, "b": pytest.approx(2**-0.5), "still": None}
+    assert similarity_to_global(updates, before, before) == dict.fromkeys(updates)
 
 
 def test_rounds_without_the_site_have_no_score():
@@ -108,3 +127,15 @@ def test_the_repeated_image_has_the_highest_score(tmp_path, fedce):  # D13
     run = fedce("run", "--scale", "tiny", "--rounds", 25, "--out", tmp_path / "run", *settings, "--json")
     scores = {site: facts["scores"][-1] for site, facts in json.loads(run.stdout)["freerider"].items()}
     assert max(scores, key=scores.get) == "site6"
+
+
+def test_to_the_letter_the_ledger_has_the_cosine_with_what_the_round_made(tmp_path, fedce):
+    settings = ("--set", "freerider.detect=true", "--set", "freerider.score=literal", "--set", "guard=off")
+    run = fedce("run", "--scale", "tiny", "--rounds", 2, "--out", tmp_path / "run", *settings, "--json")
+    found = json.loads(run.stdout)
+    first, second = RunFolder(tmp_path / "run").rounds()
+    gaps = {site: second["sites"][site]["score"] - facts["score_local"] for site, facts in first["sites"].items()}
+    for site, facts in first["sites"].items():
+        # A site's own update is part of the common one, and of the others' it is not.
+        assert facts["similarity_global"] > facts["similarity"]
+        assert found["freerider"][site]["scores"][0] == pytest.approx(-facts["similarity_global"] * gaps[site])

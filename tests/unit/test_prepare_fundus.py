@@ -145,7 +145,7 @@ def test_every_source_becomes_a_site(prepared: Path):
         "MESSIDOR": ["MESSIDOR_image3"],
         "Magrabia": ["MagrabiaMale_image1", "MagrabiaMale_image10"],
         "REFUGE": ["T0001", "V0001", "g0001", "n0001"],
-        "RIM-ONE": ["G-12-R__left", "N-1-L__left", "N-1-L__right"],
+        "RIM-ONE": ["G-12-R", "N-1-L"],
     }
 
 
@@ -157,8 +157,6 @@ def test_every_source_becomes_a_site(prepared: Path):
         ("BinRushed", "BinRushed1-Corrected_image2"),
         ("Magrabia", "MagrabiaMale_image10"),
         ("MESSIDOR", "MESSIDOR_image3"),
-        ("RIM-ONE", "N-1-L__left"),
-        ("RIM-ONE", "N-1-L__right"),
         ("REFUGE", "T0001"),
         ("REFUGE", "V0001"),
     ],
@@ -185,21 +183,49 @@ def test_photographs_are_cropped_to_a_square_around_the_disc(prepared: Path, sit
     assert columns.mean() == pytest.approx(mask.shape[1] / 2, abs=1)
 
 
-def test_a_stereo_photograph_becomes_two_images_of_one_case(prepared: Path):
-    left, right = (read(prepared, "RIM-ONE", f"N-1-L__{view}") for view in ("left", "right"))
-    assert left[1].shape == right[1].shape == (HEIGHT, WIDTH)
-    shift = np.nonzero(right[1])[1].mean() - np.nonzero(left[1])[1].mean()
-    assert shift == pytest.approx(8)
+def test_a_stereo_photograph_stays_one_image_with_two_views(prepared: Path):
+    """D18: the paper's "dual" site."""
+    image, mask = read(prepared, "RIM-ONE", "N-1-L")
+    assert mask.shape == (HEIGHT, 2 * WIDTH)
+    left, right = anatomy(0)[0], (anatomy(0)[0][0] + 8 + WIDTH, *anatomy(0)[0][1:])
+    assert ((mask > 0) == (inside(left, 2 * WIDTH) | inside(right, 2 * WIDTH))).all()
+    green = image[..., 1].astype(float)
+    assert ((green > 90) != (mask > 0)).sum() < 0.2 * (mask > 0).sum()
     data = tomllib.loads((prepared / "experiment.toml").read_text())["data"]
+    assert data == {"source": str(prepared), "size": 256, "classes": {"disc": [128, 255], "cup": [255]}}
+
+
+def test_views_can_be_split_into_two_images_of_one_case(published: Path, tmp_path: Path, fedce):
+    out = tmp_path / "out"
+    preparing.prepare("fundus", published, out, lambda message: None)
+    result = fedce("data", "prepare", "fundus", "--source", published, "--out", out, "--split-views")
+    assert result.exit_code == 0, result.output
+    names = sorted(path.stem for path in (out / "RIM-ONE" / "images").iterdir())
+    assert names == ["G-12-R__left", "N-1-L__left", "N-1-L__right"], "what was made whole is made again"
+    left, right = (read(out, "RIM-ONE", f"N-1-L__{view}") for view in ("left", "right"))
+    assert left[1].shape == right[1].shape == (HEIGHT, WIDTH)
+    assert np.nonzero(right[1])[1].mean() - np.nonzero(left[1])[1].mean() == pytest.approx(8)
+    data = tomllib.loads((out / "experiment.toml").read_text())["data"]
     assert data["case_pattern"] == "(.+?)(?:__.*)?"
-    assert data["classes"] == {"disc": [128, 255], "cup": [255]}
-    assert data["source"] == str(prepared)
 
 
-def test_a_view_without_contours_is_left_out_and_said(published: Path, tmp_path: Path):
+@pytest.mark.parametrize(
+    ("split", "what"),
+    [
+        (False, "no disc is drawn in the right view, which counts as background; --split-views leaves it out"),
+        (True, "no disc is drawn in the right view; only the other one is used"),
+    ],
+)
+def test_a_view_without_contours_is_said(published: Path, tmp_path: Path, split: bool, what: str):
     said = []
-    preparing.prepare("fundus", published, tmp_path / "out", said.append)
-    assert "RIM-ONE, G-12-R: no disc is drawn in the right view; only the other one is used" in said
+    preparing.prepare("fundus", published, tmp_path / "out", said.append, split_views=split)
+    assert f"RIM-ONE, G-12-R: {what}" in said
+
+
+def test_views_are_of_fundus_alone(fedce):
+    result = fedce("data", "prepare", "prostate", "--split-views")
+    assert result.exit_code == 2
+    assert "--split-views is for fundus" in result.stderr
 
 
 def test_more_than_half_of_the_experts_decide():
@@ -387,7 +413,7 @@ def test_the_experiment_loads_and_keeps_the_views_of_an_eye_together(tmp_path: P
         for what, circle in (("ODseg", disc), ("cupseg", cup)):
             save(255 * inside(circle), images / "GT" / name / "SoftMap" / f"{name}_{what}Softmap.png")
     out = tmp_path / "out"
-    preparing.prepare("fundus", tmp_path / "source", out, lambda message: None)
+    preparing.prepare("fundus", tmp_path / "source", out, lambda message: None, split_views=True)
     eyes = load_sites(load(out / "experiment.toml", {"data.size": 64}).data)
     assert [site.name for site in eyes] == ["Drishti-GS", "RIM-ONE"]
     assert eyes[1].images.shape == (16, 3, 64, 64)

@@ -112,7 +112,7 @@ class FedCE(Algorithm):
         return rho_of({i: earned.get(i, newcomer) for i in terms}, self.max_share)
 
     def shares(self, credit: Credit, n_rounds: Mapping[str, int] | None = None) -> dict[str, float]:
-        return self.weigh(credit, dict.fromkeys(credit, BothTerms(0)))
+        return replace(self, max_share=1.0).weigh(credit, dict.fromkeys(credit, BothTerms(0)))  # D11 caps rho alone.
 
     @property
     def uses_errors(self) -> bool:

@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from fedce.base.errors import ConfigError, first_problem, nearest
 from fedce.base.keys import checked_key
+from fedce.base.recipes import RECIPES, SMALL, filled
 from fedce.base.registry import full_name
 
 Positive = Annotated[int, Field(ge=1)]
@@ -143,13 +144,14 @@ class ModelConfig(_Table):
     """Which network."""
 
     name: str = "unet"
-    """unet, a MONAI network (monai.networks.nets:SegResNet), or your own (package.module:Class)."""
+    """unet (MONAI's), unet-classic (the paper's), another of MONAI's (monai.networks.nets:SegResNet), or your own
+    (package.module:Class)."""
     channels: tuple[Annotated[int, Field(ge=1, le=65536)], ...] = (16, 32, 64, 128)
-    """Channels of each level of the U-Net."""
+    """Channels of each level of a U-Net."""
     res_units: Annotated[int, Field(ge=0)] = 0
-    """Residual units of each level of the U-Net."""
+    """Residual units of each level of unet."""
     norm: Literal["batch", "instance", "group", "site", "site-affine"] = "batch"
-    """Normalisation of the U-Net. site: batch norm whose running statistics stay at each site; site-affine: its scale
+    """Normalisation of a U-Net. site: batch norm whose running statistics stay at each site; site-affine: its scale
     and shift stay too (FedBN). These two also apply to the norm layers of a network by import path."""
     options: dict[str, Any] = {}
     """Constructor arguments of a network given by import path."""
@@ -259,9 +261,18 @@ class FreeRiderConfig(_Table):
     """Sites that cheat, to try the detector and the guard on: site to kind (docs/trust.md)."""
 
 
+def _recipe(name: str) -> str:
+    if name not in RECIPES:
+        raise ValueError(f"unknown recipe{nearest(name, RECIPES)}; known: {', '.join(RECIPES)}")
+    return name
+
+
 class Config(_Table):
     """One experiment."""
 
+    recipe: Annotated[str, AfterValidator(_recipe)] = SMALL
+    """Default values by name, for keys that nobody wrote: small (those of this page), or paper (the paper's network,
+    256x256 pixels and 200 rounds; a GPU is advised)."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     """Seed of the initial weights and of local training."""
     rounds: Positive | None = None
@@ -292,6 +303,13 @@ class Config(_Table):
     algorithm: AlgorithmConfig = AlgorithmConfig()
     freerider: FreeRiderConfig = FreeRiderConfig()
     engine: EngineConfig = EngineConfig()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _follow_the_recipe(cls, tree: Any) -> Any:
+        """What the recipe says of keys that are left out; what is no table or no recipe is refused later."""
+        name = tree.get("recipe") if isinstance(tree, Mapping) else None
+        return filled(tree, RECIPES[name]) if isinstance(name, str) and name in RECIPES else tree
 
     @model_validator(mode="after")
     def _fill_rounds(self) -> "Config":

@@ -21,20 +21,27 @@ def data() -> None:
 @click.argument("task", type=click.Choice(["prostate", "fundus"]))
 @click.option("--source", type=PATH, metavar="DIR", help="The folder with the downloaded data sets.")
 @out_option("Where the sites go; default data/TASK.")
+@click.option(
+    "--split-views", is_flag=True, help="fundus: each view of RIM-ONE's stereo photographs becomes an image of its own."
+)
 @click.option("--list", "only_list", is_flag=True, help="Say what to download from where, as without --source.")
 @one_line_errors
-def prepare(task: Literal["prostate", "fundus"], source: Path | None, out: Path | None, only_list: bool) -> None:
+def prepare(
+    task: Literal["prostate", "fundus"], source: Path | None, out: Path | None, split_views: bool, only_list: bool
+) -> None:
     """Turn the published prostate or fundus data sets into a folder of sites; the same command goes on where it was."""
     from fedce.data import prepare as preparing
     from fedce.present.tables import prepared_table
     from fedce.present.terminal import Terminal
 
+    if split_views and task != "fundus":
+        raise ConfigError(f"--split-views is for fundus, whose RIM-ONE has stereo photographs; {task} has none")
     if source is None or only_list:
         click.echo(preparing.guide(task))
         return
     place = out or Path("data") / task
     terminal = Terminal(quiet=False)
-    summary = preparing.prepare(task, source, place, terminal.notice)
+    summary = preparing.prepare(task, source, place, terminal.notice, split_views)
     terminal.show(prepared_table(summary))
     for site in summary.sites:
         for line in (*site.left_out, *site.unmatched[:UNMATCHED_SHOWN]):

@@ -25,8 +25,18 @@ from fedce.cli.options import (
     trainings_option,
 )
 
-STUDY_SCALES = {"quick": (20, "0", 12), "paper": (60, "0,1,2", 48)}
+STUDY_SCALES = {"quick": (20, "0", 12), "full": (60, "0,1,2", 48)}
 """Rounds and seeds of a study, and sites of the largest federation in the scaling study."""
+SCALES_OF_DATA = ("tiny", "demo", "paper")
+
+
+def size_of_study(scale: str) -> tuple[int, str, int]:
+    """Scales of data are other words, so that each word means one thing."""
+    if scale in STUDY_SCALES:
+        return STUDY_SCALES[scale]
+    meant = "'paper' is called 'full' for a study" if scale == "paper" else f"expected {' or '.join(STUDY_SCALES)}"
+    as_data = f"; for the size of the data, --set data.scale={scale}" if scale in SCALES_OF_DATA else ""
+    raise ConfigError(f"--scale: {meant}, got {scale!r}{as_data}")
 
 
 def numbers_of(seeds: str) -> list[int]:
@@ -154,9 +164,9 @@ def compare(
 @data_option()
 @click.option(
     "--scale",
-    type=click.Choice(["quick", "paper"]),
+    metavar="quick|full",
     default="quick",
-    help="quick: 20 rounds, one seed; paper: 60 rounds, three seeds.",
+    help="quick: 20 rounds, one seed; full: 60 rounds, three seeds.",
 )
 @click.option("--seeds", metavar="0,1,2", help="Training seeds; default by the scale.")
 @rounds_option("Communication rounds; default by the scale.")
@@ -187,9 +197,10 @@ def study(
     from fedce.present.progress import JobsDisplay
     from fedce.present.tables import study_tables
 
-    n_rounds, default_seeds, largest = STUDY_SCALES[scale]
-    by_scale: dict[str, Any] = {} if config_file else {"rounds": n_rounds}
-    config = load(config_file, by_scale | changes_of({"data.source": data, "rounds": rounds}, assignments))
+    n_rounds, default_seeds, largest = size_of_study(scale)
+    changes = changes_of({"data.source": data, "rounds": rounds}, assignments)
+    by_scale: dict[str, Any] = {} if config_file or "recipe" in changes else {"rounds": n_rounds}
+    config = load(config_file, by_scale | changes)
     with JobsDisplay(quiet=as_json) as display:
         display.notice(STARTING)
         from fedce import studies

@@ -13,7 +13,7 @@ FEW_CASES = 10
 def summary(found: Inspection) -> list[str]:
     """What stands out, in plain words."""
     n_images, n_cases = (sum(getattr(site, key) for site in found.sites) for key in ("n_images", "n_cases"))
-    sentences = [f"{len(found.sites)} sites with {n_images} images of {n_cases} cases.", _most_different(found)]
+    sentences = [f"{len(found.sites)} sites with {n_images} images of {n_cases} cases.", most_different(found)]
     sentences.append(_near_duplicates(found))
     empty = [
         f"{n} of {site.n_shown} at {site.name}" + (f" ({name})" if len(site.areas) > 1 else "")
@@ -38,7 +38,7 @@ def summary(found: Inspection) -> list[str]:
     return sentences + [f"{said.found}; if so, add {said.option}" for said in found.advice]
 
 
-def _most_different(found: Inspection) -> str:
+def most_different(found: Inspection) -> str:
     far = int(found.mean_distances.argmax())
     others = np.delete(np.delete(found.distances, far, 0), far, 1)
     if len(others) == 1:

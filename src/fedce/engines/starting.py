@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from fedce import __version__, algorithms
-from fedce.base.config import Config, Guard, load_recorded, parse
+from fedce.base.config import Config, DataConfig, Guard, load_recorded, parse
 from fedce.base.errors import ConfigError, RunError
 from fedce.base.registry import load_object
 from fedce.core.algorithm import Algorithm, State
@@ -50,7 +50,8 @@ def run(
     for table in ("data", "algorithm", "seed", "rounds", "guard"):
         if table in (settings or {}):
             raise ConfigError(f"settings: {table!r} is given by sites, algorithm, seed, rounds or guard, not here")
-    members = sites if isinstance(sites, Sites) else load_sites(sites)
+    recipe = (settings or {}).get("recipe")
+    members = sites if isinstance(sites, Sites) else load_sites(_data_of(str(sites), recipe))
     if isinstance(algorithm, str):
         name, options = algorithm, {}
     else:
@@ -66,7 +67,13 @@ def run(
             "engine": {"workers": workers, **(settings or {}).get("engine", {})},
         }
     )
+    # The sites are loaded: whatever a recipe says of data, these are as they are.
+    config = config.model_copy(update={"data": members.config})
     return conduct(config, Path(out), sites=members, replace=replace, observer=observer, command="fedce.run(...)")
+
+
+def _data_of(source: str, recipe: str | None) -> DataConfig:
+    return parse({"data": {"source": source}, **({"recipe": recipe} if recipe else {})}).data
 
 
 def conduct(

@@ -111,6 +111,7 @@ def _detector_facts(done: Round, reply: Reply) -> dict[str, Any]:
     return {
         "score_local": reply.score_local,
         "similarity": done.similarity[reply.site],
+        "similarity_global": done.similarity_global[reply.site],
         "sketch": done.sketches[reply.site],
     }
 
@@ -162,6 +163,7 @@ def _decisive(config: Config) -> str:
 
 
 LATER: Mapping[str, Any] = {
+    "recipe": "small",
     "metrics": ("dice",),
     "surface_tolerance": 1.0,
     "alone": False,

@@ -9,7 +9,7 @@ import numpy as np
 from fedce.core.algorithm import Algorithm, State
 from fedce.core.draw import draws_of
 from fedce.core.messages import Reply
-from fedce.core.params import Layout, Vector, inner_products, sketch
+from fedce.core.params import Layout, Vector, cosine, inner_products, sketch
 from fedce.federation.asking import CheckedAsk, Engine, Rules, told
 from fedce.guard.border import problem_of
 from fedce.learning.metrics import DICE_ALONE, Measures
@@ -38,6 +38,8 @@ class Round:
     """Sites whose running statistics come from no images, and how far they are from the others'."""
     similarity: Mapping[str, float | None]
     """Cosine of each site's update with the others' together, if the free-rider detector is on; None if undefined."""
+    similarity_global: Mapping[str, float | None]
+    """The same with the common model's way in the round."""
     sketches: Mapping[str, list[float]]
     """Sketches of the sites' updates, and under "" of the model that they started from, if the detector is on."""
     n_models: int
@@ -71,7 +73,8 @@ def rounds(
         here = here if len(here) >= rules.min_sites else everybody
         asked = draw.sites({site: draws[site] for site in here}, state.round_no) if draw else everybody
         checked = CheckedAsk(engine, rules, algorithm.traits.exchanges, rules.persist(state.round_no), state.shares)
-        before = {"": sketch(state.params.trainable)} if rules.detect else {}
+        start_model = state.params.trainable
+        before = {"": sketch(start_model)} if rules.detect else {}
         after = algorithm.round(replace(state, sites=asked), checked.ask)
         expelled = (*state.expelled, *(site for site in asked if site not in after.sites))
         sites = tuple(site for site in everybody if site not in expelled)
@@ -90,6 +93,7 @@ def rounds(
             harms=checked.harms,
             far=checked.far,
             similarity=similarity,
+            similarity_global=similarity_to_global(checked.updates, state.params.trainable, start_model),
             sketches={site: sketch(update) for site, update in checked.updates.items()} | before,
             n_models=checked.n_models,
             seconds=perf_counter() - start,
@@ -124,6 +128,14 @@ def similarity_to_others(updates: Mapping[str, Vector], rho: Mapping[str, float]
         norms = np.sqrt(products[i, i] * max(float(others @ products @ others), 0.0))
         result[site] = float(products[i] @ others / norms) if norms > 0 else None
     return result
+
+
+def similarity_to_global(updates: Mapping[str, Vector], after: Vector, before: Vector) -> dict[str, float | None]:
+    """cos(delta_i, w_next - w); None where either has no direction."""
+    if not updates:
+        return {}
+    way = after - before
+    return {site: cosine(update, way) for site, update in updates.items()}
 
 
 def evaluate(

@@ -14,13 +14,15 @@ from fedce.core.params import SKETCH
 Rounds = Sequence[Mapping[str, Any]]
 ROUNDS_TO_BE_SURE = 3
 SAME_DIRECTION = 0.99999
+SIMILARITY = {"default": "similarity", "literal": "similarity_global"}
+"""Which cosine a score takes (D13): with the others' updates, or with what the round made of all."""
 
 
 def score(similarity: float, error_next: float, error_local: float, how: str) -> float:
     """One round's score of a site: high for a free rider (D13).
 
     default: how far its update points away from the others', times how much better its own model does than the next
-    common one on its own validation images; literal: the paper's words, similarity times that difference.
+    common one on its own validation images; literal: the paper's words, local-global similarity times that difference.
     """
     gap = error_next - error_local
     return (1.0 - similarity) * max(0.0, gap) if how == "default" else similarity * gap
@@ -40,10 +42,12 @@ def history(rounds: Rounds, last_scores: Mapping[str, float], how: str) -> dict[
         )
         for site in sites:
             facts = entry["sites"].get(site)
-            if facts is None or facts["similarity"] is None or site not in next_scores:
+            # Earlier versions recorded one cosine alone, and took it for both scores.
+            similarity = None if facts is None else facts.get(SIMILARITY[how], facts["similarity"])
+            if facts is None or similarity is None or site not in next_scores:
                 result[site].append(None)
                 continue
-            sums[site] += score(facts["similarity"], 1 - next_scores[site], 1 - facts["score_local"], how)
+            sums[site] += score(similarity, 1 - next_scores[site], 1 - facts["score_local"], how)
             counts[site] += 1
             result[site].append(sums[site] / counts[site])
     return result

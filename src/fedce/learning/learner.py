@@ -23,6 +23,7 @@ from fedce.core.params import KINDS, MAX_EXACT_COUNT, Entry, Kind, Layout, Param
 from fedce.core.scoring import Counts
 from fedce.core.site import Moments, Pull, Trained
 from fedce.data.augment import Augment
+from fedce.learning.classic_unet import ClassicUNet
 
 Pixels = NDArray[np.uint8]
 Normalize = Literal["unit", "zscore"]
@@ -157,7 +158,7 @@ def speed_up(network: nn.Module) -> torch.memory_format:
     for module in network.modules():
         if type(module) is nn.ConvTranspose2d and module.out_channels <= NARROW:
             module.__class__ = NarrowUpsampling
-    return torch.channels_last if isinstance(network, UNet) else torch.contiguous_format
+    return torch.channels_last if isinstance(network, UNet | ClassicUNet) else torch.contiguous_format
 
 
 def without_compiler(kind: type[torch.optim.Optimizer]) -> type[torch.optim.Optimizer]:

@@ -1,5 +1,7 @@
-"""Networks by name (MONAI's) or by import path."""
+"""Networks by name or by import path."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -8,8 +10,9 @@ from torch import nn
 from fedce.base.config import ModelConfig
 from fedce.base.errors import ConfigError, nearest
 from fedce.base.registry import full_name, load_object
+from fedce.learning.classic_unet import ClassicUNet
 
-NETWORKS = ("unet",)
+NETWORKS = ("unet", "unet-classic")
 
 
 def network_path(name: str) -> str:
@@ -21,27 +24,32 @@ def build(config: ModelConfig, n_channels: int, n_classes: int, seed: int) -> nn
     """The network with its initial weights, which depend on the seed alone."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        if config.name == "unet":
-            if config.options:
-                raise ConfigError("model.options is for networks by import path; unet has channels, res_units and norm")
-            return _unet(config, n_channels, n_classes)
+        if config.name in NETWORKS:
+            _check_levels(config)
+            return (_unet if config.name == "unet" else _classic)(config, n_channels, n_classes)
         if ":" not in network_path(config.name):
             raise ConfigError(
                 f"unknown network {config.name!r}{nearest(config.name, NETWORKS)}; "
-                "use unet, or an import path such as monai.networks.nets:SegResNet"
+                f"use {', '.join(NETWORKS)} or an import path such as monai.networks.nets:SegResNet"
             )
         return _imported(config)
+
+
+def _check_levels(config: ModelConfig) -> None:
+    if config.options:
+        raise ConfigError(
+            f"model.options is for networks by import path; {config.name} has channels, norm and, if unet, res_units"
+        )
+    if len(config.channels) < 2:
+        raise ConfigError(f"model.channels: a U-Net needs at least two levels, got {list(config.channels)}")
+    if config.res_units and config.name != "unet":
+        raise ConfigError(f"model.res_units is {config.res_units}, but {config.name} has no residual units; use unet")
 
 
 def _unet(config: ModelConfig, n_channels: int, n_classes: int) -> nn.Module:
     from monai.networks.nets import UNet
 
-    norm: Any = "batch" if config.stays != "nothing" else config.norm
-    if config.norm == "group":  # Every level's channels must be divisible by the number of groups.
-        norm = ("group", {"num_groups": next(g for g in (8, 4, 2, 1) if all(c % g == 0 for c in config.channels))})
-    if len(config.channels) < 2:
-        raise ConfigError(f"model.channels: a U-Net needs at least two levels, got {list(config.channels)}")
-    try:
+    with _made_of(config):
         network: nn.Module = UNet(
             spatial_dims=2,
             in_channels=n_channels,
@@ -49,11 +57,34 @@ def _unet(config: ModelConfig, n_channels: int, n_classes: int) -> nn.Module:
             channels=config.channels,
             strides=(2,) * (len(config.channels) - 1),
             num_res_units=config.res_units,
-            norm=norm,
+            norm=_norm(config),
         )
+    return network
+
+
+def _classic(config: ModelConfig, n_channels: int, n_classes: int) -> nn.Module:
+    from monai.networks.layers.utils import get_norm_layer
+
+    with _made_of(config):
+        return ClassicUNet(n_channels, n_classes, config.channels, lambda n: get_norm_layer(_norm(config), 2, n))
+
+
+def _norm(config: ModelConfig) -> Any:
+    """As MONAI names it. Every level's channels must be divisible by the number of groups."""
+    if config.stays != "nothing":
+        return "batch"
+    if config.norm != "group":
+        return config.norm
+    return ("group", {"num_groups": next(g for g in (8, 4, 2, 1) if all(c % g == 0 for c in config.channels))})
+
+
+@contextmanager
+def _made_of(config: ModelConfig) -> Iterator[None]:
+    """What torch says of channels that can't be had, as one line."""
+    try:
+        yield
     except RuntimeError as error:
         raise ConfigError(f"a U-Net of channels {list(config.channels)} can't be made: {_first_line(error)}") from None
-    return network
 
 
 def _first_line(error: Exception) -> str:

@@ -6,19 +6,33 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
-from fedce.pictures.style import COLOURS, STYLE, label_of, legend_beside, look_of, new_axes, to_svg, whole_numbers
+from fedce.pictures.style import COLOURS, INK, STYLE, label_of, legend_beside, look_of, new_axes, to_svg, whole_numbers
 
 
 def curves(lines: Mapping[str, tuple[Sequence[float], Sequence[float]]], y: str) -> str:
-    """Raw and smoothed lines by name; the raw ones faint."""
+    """Raw and smoothed lines by name, from before the first round to after the last; the raw ones faint."""
     with mpl.rc_context(STYLE):
-        figure, axes = new_axes("round", y)
+        figure, axes = new_axes("rounds done", y)
         for i, (name, (raw, smooth)) in enumerate(lines.items()):
             look = look_of(i, len(smooth))
-            rounds = range(1, len(smooth) + 1)
+            rounds = range(len(smooth))
             axes.plot(rounds, raw, color=look["color"], alpha=0.25, linewidth=0.8)
             axes.plot(rounds, smooth, label=label_of(name), **look)
         legend_beside(axes)
+    return to_svg(figure)
+
+
+def bars(values: Mapping[str, Sequence[float]], y: str) -> str:
+    """A bar to the mean of each name's values, and the values as dots; from a little below the lowest."""
+    with mpl.rc_context(STYLE):
+        figure, axes = new_axes("", y)
+        for i, own in enumerate(values.values()):
+            axes.bar(i, float(np.mean(own)), 0.6, color=COLOURS[i % len(COLOURS)], alpha=0.6)
+            axes.plot([i] * len(own), own, "o", color=INK, markersize=3)
+        axes.set_xticks(range(len(values)), [label_of(name) for name in values], fontsize=8)
+        known = [value for own in values.values() for value in own]
+        margin = 0.2 * (max(known) - min(known)) or 1.0
+        axes.set_ylim(min(known) - margin, max(known) + margin)
     return to_svg(figure)
 
 

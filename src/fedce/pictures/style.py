@@ -62,7 +62,7 @@ def new_axes(x: str, y: str) -> tuple[Figure, Any]:
     axes.set_xlabel(x)
     axes.set_ylabel(y)
     axes.grid(axis="y", alpha=0.15, color=INK)
-    if x == "round":
+    if x.startswith("round"):
         axes.xaxis.set_major_locator(whole_numbers())
     return figure, axes
 

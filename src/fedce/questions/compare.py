@@ -38,6 +38,7 @@ class Row:
     contributions: Mapping[str, float]
     """Mean over seeds."""
     standalone_pearson: float | None
+    standalone_pearson_p: float | None
     standalone_euclid: float | None
     """Of the sites' means against Standalone's (Table 2)."""
     gain: Mapping[str, float]
@@ -115,6 +116,7 @@ def _row(name: str, runs: Sequence[Result], alone: Mapping[str, float], truth: M
         gini=served.gini,
         contributions=contributions,
         standalone_pearson=versus.pearson if versus else None,
+        standalone_pearson_p=versus.pearson_p if versus else None,
         standalone_euclid=versus.euclid if versus else None,
         gain=versus.gain_by_site if versus else {},
         truth_pearson=agrees.pearson if agrees else None,

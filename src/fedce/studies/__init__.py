@@ -9,7 +9,7 @@ from fedce.base.config import Config
 from fedce.base.errors import ConfigError, nearest
 from fedce.federation.lines import versions
 from fedce.questions.jobs import Progress
-from fedce.studies import paper
+from fedce.studies import data, paper
 from fedce.studies.base import METHODS, Context, Outcome, Picture, Study, Table
 
 __all__ = ["METHODS", "Context", "Outcome", "Picture", "Study", "Table", "about", "conduct", "needed", "wanted"]
@@ -50,11 +50,12 @@ def about(context: Context, command: str) -> dict[str, Any]:
     _, _, height, width = context.sites[0].images.shape
     seeds = ", ".join(map(str, context.seeds))
     size = (
-        f"{len(context.sites)} sites, {n_images} training images of {width}x{height} pixels, "
+        f"Recipe {context.config.recipe}: {len(context.sites)} sites, "
+        f"{n_images} training images of {width}x{height} pixels, "
         f"{context.config.n_rounds} rounds, seed{'s' if len(context.seeds) > 1 else ''} {seeds}."
     )
     if context.printed:
-        size += f" The paper: {paper.SETTINGS}."
+        size += f" The paper (recipe paper): {paper.SETTINGS}."
     name = Path(context.data).name
     return {"command": command, "data": name, "size": size, "seeds": list(context.seeds), "versions": versions()}
 
@@ -65,6 +66,7 @@ def conduct(
     workers: int = 0,
     progress: Callable[[Progress], None] = lambda now: None,
 ) -> list[Outcome]:
-    """Train what is missing, all of it at once, then evaluate study by study."""
+    """Train what is missing, all of it at once, then evaluate study by study; every page shows the paper's Fig. 3."""
     context.store.run(needed(names, context), workers, progress)
-    return [study_of(name).evaluate(context) for name in names]
+    found = [study_of(name).evaluate(context) for name in names]
+    return found if "data" in names else [*found, data.at_a_glance(context)]

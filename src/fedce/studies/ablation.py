@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from fedce.base.config import Config
-from fedce.studies.base import Context, Outcome, Table, one_seed, title_of
+from fedce.studies.base import Context, Outcome, Picture, Table, one_seed, title_of
 from fedce.studies.contribution import truth_of
 from fedce.valuation.fairness import sample_std
 from fedce.valuation.standing import NO_DIFFERENCE, exceeds, said, standing
 
-TITLE = "Ablation: the two terms of FedCE"
+TITLE = "Ablation: the two terms of FedCE (the paper's Fig. 7)"
 ALONE, TOGETHER = ("fedce-cos", "fedce-err"), ("fedce", "fedce-sum")
 VARIANTS = (*ALONE, *TOGETHER)
 
@@ -51,7 +51,26 @@ def evaluate(context: Context) -> Outcome:
         ),
         f"In the paper both terms together beat each alone on both tasks: {_together(means, spreads)}",
     ]
-    return Outcome("ablation", TITLE, findings, [table])
+    return Outcome("ablation", TITLE, findings, [table], [_picture(means)])
+
+
+def _picture(means: Mapping[str, Sequence[float]]) -> Picture:
+    """The paper's Fig. 7."""
+    from fedce.pictures import study_plots
+
+    bars = {title_of(name): [100 * value for value in values] for name, values in means.items()}
+    return Picture(
+        "ablation",
+        "Average Dice over the sites by the terms that weigh them (the paper's Fig. 7): bars are means over seeds, "
+        "dots are seeds. The axis does not begin at 0.",
+        study_plots.bars(bars, "average Dice, %").encode(),
+        data=Table(
+            "ablation-seeds",
+            "Average Dice over the sites, %, by seed.",
+            ["variant", *(f"seed {n + 1}" for n in range(len(next(iter(bars.values())))))],
+            [[name, *values] for name, values in bars.items()],
+        ),
+    )
 
 
 def _together(means: Mapping[str, Sequence[float]], spreads: Mapping[str, Sequence[float]]) -> str:

@@ -37,6 +37,7 @@ def evaluate(context: Context) -> Outcome:
     tables = [
         _agreement(context, rows, truth),
         _worth(context, truth),
+        *_worth_by_class(context),
         _changes(context),
         _shares(context, rows, truth),
     ]
@@ -122,6 +123,30 @@ def _worth(context: Context, truth: valuing.Truth) -> Table:
     )
 
 
+def _worth_by_class(context: Context) -> list[Table]:
+    """The appendix's table has disc and cup; nothing where there is one class."""
+    classes = list(context.sites.classes)
+    if len(classes) < 2:
+        return []
+    printed = paper.LEAVE_ONE_OUT_DROPS.get(context.printed, {})
+    whole = _dice_by_class(context, ())
+    rows: list[list[Cell]] = []
+    for i, left in enumerate(context.names):
+        dice = _dice_by_class(context, (left,))
+        own = [cell for name in classes for cell in (100 * dice[name], 100 * (whole[name] - dice[name]))]
+        rows.append([left, *own, *(printed[name][i] for name in classes if printed)])
+    header = [column for name in classes for column in (f"{name} without it", f"drop of {name}")]
+    levels = ", ".join(f"{name} {100 * whole[name]:.2f} %" for name in classes)
+    return [
+        Table(
+            "leave-one-out-by-class",
+            f"The same by class, mean over sites and seeds; with everybody {levels}.",
+            ["site", *header, *(f"paper's drop of {name}" for name in classes if printed)],
+            rows,
+        )
+    ]
+
+
 def _changes(context: Context) -> Table:
     """Whom a site's absence hurts: itself, those like it, or everybody."""
     whole = _dice_by_site(context, ())
@@ -140,6 +165,13 @@ def _changes(context: Context) -> Table:
 def _dice_by_site(context: Context, left: tuple[str, ...]) -> dict[str, float]:
     runs = [context.result(context.training("fedce", seed, leave_out=left)).dice for seed in context.seeds]
     return {site: fmean(run[site] for run in runs) for site in context.names}
+
+
+def _dice_by_class(context: Context, left: tuple[str, ...]) -> dict[str, float]:
+    """Mean over seeds and sites."""
+    runs = [context.result(context.training("fedce", seed, leave_out=left)).values for seed in context.seeds]
+    found = [run["dice_by_class"][site] for run in runs for site in context.names]
+    return {name: fmean(dice[name] for dice in found) for name in context.sites.classes}
 
 
 def _mean_dice(context: Context) -> list[float]:

@@ -1,10 +1,15 @@
-"""How fast each method learns: mean validation Dice by round."""
+"""How fast each method learns: mean validation Dice of the common model, from the initial to the final one."""
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.signal import savgol_filter
 
 from fedce.base.config import Config
+from fedce.federation.session import Result
 from fedce.studies.base import Cell, Context, Outcome, Picture, Table, title_of
 from fedce.valuation.standing import said, standing
 
@@ -27,20 +32,20 @@ def evaluate(context: Context) -> Outcome:
     by_seed = {name: _curves(context, name) for name in _federated(context)}
     curves = {name: own.mean(axis=0) for name, own in by_seed.items()}
     smooth = {name: smoothed(curve) for name, curve in curves.items()}
-    n_rounds = len(next(iter(curves.values())))
-    rows: list[list[Cell]] = [[str(i + 1), *(float(curve[i]) for curve in curves.values())] for i in range(n_rounds)]
+    n_models = len(next(iter(curves.values())))
+    rows: list[list[Cell]] = [[str(i), *(float(curve[i]) for curve in curves.values())] for i in range(n_models)]
     picture = Picture(
         "convergence",
-        "Mean validation Dice of the common model at the start of each round, mean over seeds: "
+        "Mean validation Dice of the common model before the first round and after each, mean over seeds: "
         "smoothed (Savitzky-Golay), with the raw curve behind it.",
         study_plots.curves(
             {title_of(name): (curves[name].tolist(), smooth[name].tolist()) for name in curves}, "validation Dice"
         ).encode(),
-        data=Table("convergence", "Raw curves.", ["round", *curves], rows, digits=4),
+        data=Table("convergence", "Raw curves.", ["rounds done", *curves], rows, digits=4),
     )
     ends = {name: float(curve[-1]) for name, curve in smooth.items()}
     target = 0.9 * max(ends.values())
-    reached = {name: next((i + 1 for i, v in enumerate(curve) if v >= target), None) for name, curve in smooth.items()}
+    reached = {name: next((i for i, v in enumerate(curve) if v >= target), None) for name, curve in smooth.items()}
     table = Table(
         "rounds-to-target",
         f"Rounds until the smoothed curve reaches 90 % of the highest end ({target:.3f}), and where it ends.",
@@ -54,9 +59,13 @@ def evaluate(context: Context) -> Outcome:
 
 
 def _curves(context: Context, algorithm: str) -> NDArray[np.float64]:
-    """Seeds x rounds."""
-    runs = [context.rounds(context.training(algorithm, seed)) for seed in context.seeds]
-    return np.array([[entry["mean_score"] for entry in rounds] for rounds in runs], np.float64)
+    """Seeds x models: each round scores the model that it starts from, and the run's end the last one."""
+    configs = [context.training(algorithm, seed) for seed in context.seeds]
+    return np.array([_curve(context.rounds(config), context.result(config)) for config in configs], np.float64)
+
+
+def _curve(rounds: Sequence[Mapping[str, Any]], result: Result) -> list[float]:
+    return [*(entry["mean_score"] for entry in rounds), fmean(result.values["validation_dice"].values())]
 
 
 def smoothed(curve: NDArray[np.float64]) -> NDArray[np.float64]:

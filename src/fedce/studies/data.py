@@ -1,8 +1,8 @@
 """The paper's Fig. 3: how bright the sites' pixels are, and how far apart that makes the sites."""
 
 from fedce.base.config import Config
-from fedce.data.inspection import inspect_sites
-from fedce.data.remarks import summary
+from fedce.data.inspection import Inspection, inspect_sites
+from fedce.data.remarks import most_different, summary
 from fedce.studies.base import Cell, Context, Outcome, Picture, Table
 
 TITLE = "Data: intensity distributions (the paper's Fig. 3)"
@@ -12,9 +12,13 @@ def trainings(context: Context) -> list[Config]:
     return []
 
 
-def evaluate(context: Context) -> Outcome:
-    from fedce.pictures import plots
+def at_a_glance(context: Context) -> Outcome:
+    """The picture alone, for the page of any other study."""
+    found = inspect_sites(context.sites)
+    return Outcome("data", TITLE, [most_different(found)], [], [_picture(found)])
 
+
+def evaluate(context: Context) -> Outcome:
     found = inspect_sites(context.sites)
     rows: list[list[Cell]] = [
         [
@@ -31,6 +35,12 @@ def evaluate(context: Context) -> Outcome:
         rows,
         digits=1,
     )
+    return Outcome("data", TITLE, summary(found), [distances], [_picture(found)])
+
+
+def _picture(found: Inspection) -> Picture:
+    from fedce.pictures import plots
+
     histograms = Table(
         "histograms",
         "Share of pixels in 64 steps of brightness.",
@@ -42,10 +52,9 @@ def evaluate(context: Context) -> Outcome:
         ],
         digits=6,
     )
-    picture = Picture(
+    return Picture(
         "intensities",
         "How bright each site's pixels are, by channel, before the average of all sites (shaded).",
         plots.grey_values(found.sites).encode(),
         data=histograms,
     )
-    return Outcome("data", TITLE, summary(found), [distances], [picture])

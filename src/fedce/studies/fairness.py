@@ -6,7 +6,7 @@ from statistics import fmean
 from fedce.base.config import Config
 from fedce.questions import compare as comparing
 from fedce.studies import paper
-from fedce.studies.base import Context, Outcome, Table, title_of
+from fedce.studies.base import Cell, Context, Outcome, Table, title_of
 from fedce.valuation.standing import exceeds, said, standing
 
 TITLE = "Performance fairness (the paper's Table 2)"
@@ -26,23 +26,24 @@ def evaluate(context: Context) -> Outcome:
     alone = next(row for row in compared if row.algorithm == "standalone")
     rows = [row for row in compared if row is not alone]
     printed = paper.FAIRNESS.get(context.printed, {})
-    header = ["method", "Pearson, %", "Euclid", "worst", "Std.", "Jain", "Gini"]
-    header += ["paper's Pearson", "paper's Euclid"] if printed else []
+    header = ["method", "Pearson, %", "p", "Euclid", "worst", "Std.", "Jain", "Gini"]
+    header += ["paper's Pearson", "paper's p", "paper's Euclid"] if printed else []
     fairness = Table(
         "fairness",
-        "Sites' Dice against Standalone's (Pearson, higher is better; Euclid in points, lower is better), and how "
-        "evenly the sites are served.",
+        "Sites' Dice against Standalone's (Pearson with its two-sided p, higher is better; Euclid in points, lower is "
+        "better), and how evenly the sites are served.",
         header,
         [
             [
                 title_of(row.algorithm),
                 None if row.standalone_pearson is None else 100 * row.standalone_pearson,
+                _p(row.standalone_pearson_p),
                 None if row.standalone_euclid is None else 100 * row.standalone_euclid,
                 100 * row.worst,
                 100 * row.std_over_sites,
                 row.jain,
                 row.gini,
-                *(printed.get(row.algorithm, (None, None)) if printed else ()),
+                *(_printed(printed.get(row.algorithm)) if printed else ()),
             ]
             for row in rows
         ],
@@ -62,6 +63,18 @@ def evaluate(context: Context) -> Outcome:
         ],
     )
     return Outcome("fairness", TITLE, _findings(rows, alone, bool(printed)), [fairness, gain])
+
+
+def _p(value: float | None) -> str | None:
+    """Two digits of it, however small; as the paper writes it."""
+    return None if value is None else f"{value:.1e}"
+
+
+def _printed(numbers: tuple[float, float, float] | None) -> list[Cell]:
+    if numbers is None:
+        return [None] * 3
+    correlation, p, euclid = numbers
+    return [correlation, _p(p), euclid]
 
 
 def _findings(rows: list[comparing.Row], alone: comparing.Row, in_the_paper: bool) -> list[str]:

@@ -1,14 +1,19 @@
 """One site after the other repeats a single image: does its score stand out, and does an alarm go off?"""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedce.base.config import Config, FreeRiderConfig
-from fedce.studies.base import Context, Outcome, Picture, Table
+from fedce.federation.session import Result
+from fedce.guard.alarms import history
+from fedce.studies.base import Cell, Context, Outcome, Picture, Table
 
 TITLE = "Free riders"
 ROUNDS_SHOWN = (1, 10, 25, 50, 100, 200)
 N_SHOWN = 6
+ScoresBySite = Mapping[str, list[float | None]]
+Scores = Mapping[str, ScoresBySite]
+"""By the free rider of the training, then by site."""
 
 
 def trainings(context: Context) -> list[Config]:
@@ -39,87 +44,109 @@ def rounds_shown(n_rounds: int) -> list[int]:
 
 
 def evaluate(context: Context) -> Outcome:
-    from fedce.pictures import study_plots
-
     planted = {site: context.result(config) for site, config in _planted(context).items()}
-    shown = rounds_shown(context.config.n_rounds)
+    rounds = {site: context.rounds(config) for site, config in _planted(context).items()}
     scores = {rider: _scores(result.values, context.names) for rider, result in planted.items()}
-    maps = {
-        f"round {n}": [[scores[rider][site][n - 1] for site in context.names] for rider in context.names] for n in shown
-    }
+    literal = {rider: _to_the_letter(rounds[rider], result) for rider, result in planted.items()}
     found = {rider: _found(result.values, rider) for rider, result in planted.items()}
     false = sum(_false_alarms(result.values, rider) for rider, result in planted.items())
-    honest = context.result(_honest(context))
-    false += _false_alarms(honest.values, None)
-    top = {rider: max(context.names, key=lambda site: scores[rider][site][-1] or 0.0) for rider in context.names}
-    table = Table(
-        "alarms",
-        "Each site in turn repeats one image.",
-        ["free rider", "alarm in round", "site with the highest score at the end", "its own score", "highest other"],
-        [
-            [
-                rider,
-                "none" if found[rider] is None else str(found[rider]),
-                top[rider],
-                scores[rider][rider][-1],
-                max(scores[rider][site][-1] or 0.0 for site in context.names if site != rider),
-            ]
-            for rider in context.names
-        ],
-        digits=4,
-    )
-    similarity = {
-        rider: {site: _similarities(context.rounds(config), site) for site in context.names}
-        for rider, config in _planted(context).items()
-    }
-    pictures = [
-        Picture(
-            "heat",
-            "Free-rider score (D13), mean of the rounds so far: a row for each training, in which the site of the row "
-            "is the free rider; the diagonal should be the darkest.",
-            study_plots.heat_maps(maps, context.names).encode(),
-            data=Table(
-                "heat",
-                "Scores.",
-                ["round", "free rider", *context.names],
-                [
-                    [str(n), rider, *(scores[rider][site][n - 1] for site in context.names)]
-                    for n in shown
-                    for rider in context.names
-                ],
-                digits=6,
-            ),
-        ),
-        Picture(
-            "cosine",
-            "Cosine between each site's update and the others' by round, a panel for each free rider (bold).",
-            study_plots.panels(similarity, "cosine").encode(),
-            data=Table(
-                "cosine",
-                "Cosines.",
-                ["free rider", "round", *context.names],
-                [
-                    [rider, str(n), *cosines]
-                    for rider, by_site in similarity.items()
-                    for n, cosines in enumerate(zip(*by_site.values(), strict=True), 1)
-                ],
-                digits=6,
-            ),
-        ),
-    ]
-    n_top = sum(top[rider] == rider for rider in context.names)
+    false += _false_alarms(context.result(_honest(context)).values, None)
     caught = [round_no for round_no in found.values() if round_no is not None]
     findings = [
         f"The alarm goes off for {len(caught)} of {len(found)} free riders"
         + (f", in round {max(caught)} at the latest" if caught else "")
         + f"; {false} false alarms.",
-        f"The score alone is highest for the free rider in {n_top} of {len(found)} trainings"
-        + ("." if n_top == len(found) else ": an honest site whose images nobody else has scores high as well."),
+        _said_of_scores("The score alone", scores),
+        _said_of_scores("The paper's score to the letter (local-global similarity times error difference)", literal),
     ]
-    return Outcome("free-rider", TITLE, findings, [table], pictures)
+    pictures = [_heat(context, scores), _cosines(context, rounds)]
+    return Outcome("free-rider", TITLE, findings, [_table(found, scores, literal)], pictures)
 
 
-def _scores(values: dict[str, Any] | Any, sites: Sequence[str]) -> dict[str, list[float | None]]:
+def _table(found: Mapping[str, int | None], scores: Scores, literal: Scores) -> Table:
+    return Table(
+        "alarms",
+        "Each site in turn repeats one image. Scores at the end: ours (D13), and the paper's to the letter.",
+        [
+            *("free rider", "alarm in round", "site with the highest score at the end", "its own score"),
+            *("highest other", "to the letter: highest", "its own, to the letter", "highest other, to the letter"),
+        ],
+        [
+            [
+                *(rider, "none" if round_no is None else str(round_no)),
+                *_ends(scores[rider], rider),
+                *_ends(literal[rider], rider),
+            ]
+            for rider, round_no in found.items()
+        ],
+        digits=4,
+    )
+
+
+def _ends(scores: ScoresBySite, rider: str) -> list[Cell]:
+    """The site with the highest score, the rider's own, and the highest of all others."""
+    last = {site: own[-1] or 0.0 for site, own in scores.items()}
+    return [max(last, key=lambda site: last[site]), scores[rider][-1], max(v for s, v in last.items() if s != rider)]
+
+
+def _said_of_scores(what: str, scores: Scores) -> str:
+    n_top = sum(_ends(own, rider)[0] == rider for rider, own in scores.items())
+    said = f"{what} is highest for the free rider in {n_top} of {len(scores)} trainings"
+    return said + (
+        "." if n_top == len(scores) else ": an honest site whose images nobody else has scores high as well."
+    )
+
+
+def _heat(context: Context, scores: Scores) -> Picture:
+    from fedce.pictures import study_plots
+
+    shown, names = rounds_shown(context.config.n_rounds), context.names
+    maps = {f"round {n}": [[scores[rider][site][n - 1] for site in names] for rider in names] for n in shown}
+    return Picture(
+        "heat",
+        "Free-rider score (D13), mean of the rounds so far: a row for each training, in which the site of the row "
+        "is the free rider; the diagonal should be the darkest.",
+        study_plots.heat_maps(maps, names).encode(),
+        data=Table(
+            "heat",
+            "Scores.",
+            ["round", "free rider", *names],
+            [[str(n), rider, *(scores[rider][site][n - 1] for site in names)] for n in shown for rider in names],
+            digits=6,
+        ),
+    )
+
+
+def _cosines(context: Context, rounds: Mapping[str, Sequence[Any]]) -> Picture:
+    """The appendix's figure."""
+    from fedce.pictures import study_plots
+
+    similarity = {rider: {site: _similarities(own, site) for site in context.names} for rider, own in rounds.items()}
+    return Picture(
+        "cosine",
+        "Cosine between each site's update and the common model's by round, as in the paper's appendix; a panel for "
+        "each free rider (bold).",
+        study_plots.panels(similarity, "cosine").encode(),
+        data=Table(
+            "cosine",
+            "Cosines.",
+            ["free rider", "round", *context.names],
+            [
+                [rider, str(n), *cosines]
+                for rider, by_site in similarity.items()
+                for n, cosines in enumerate(zip(*by_site.values(), strict=True), 1)
+            ],
+            digits=6,
+        ),
+    )
+
+
+def _to_the_letter(rounds: Sequence[Any], result: Result) -> ScoresBySite:
+    """From what the ledger holds, whatever score the run itself took."""
+    return history(rounds, result.values["validation_dice"], "literal")
+
+
+def _scores(values: dict[str, Any] | Any, sites: Sequence[str]) -> ScoresBySite:
     return {site: values["freerider"][site]["scores"] for site in sites}
 
 
@@ -134,4 +161,4 @@ def _false_alarms(values: Any, rider: str | None) -> int:
 
 
 def _similarities(rounds: Sequence[Any], site: str) -> list[float | None]:
-    return [entry["sites"].get(site, {}).get("similarity") for entry in rounds]
+    return [entry["sites"].get(site, {}).get("similarity_global") for entry in rounds]

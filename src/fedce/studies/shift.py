@@ -4,6 +4,7 @@ from itertools import combinations
 from statistics import fmean
 
 from fedce.base.config import Config
+from fedce.studies import paper
 from fedce.studies.base import Context, Outcome, Picture, Table
 from fedce.valuation.standing import NO_DIFFERENCE, exceeds
 
@@ -24,7 +25,8 @@ def evaluate(context: Context) -> Outcome:
         after = _mean_shares(context, (left,))
         changes[left] = {site: (before[site], after[site]) for site in before}
     largest = {left: max(abs(b - a) for b, a in pairs.values()) for left, pairs in changes.items()}
-    subject = max(whole, key=lambda site: whole[site])
+    subject, limit = paper.SHIFT.get(context.printed, (max(whole, key=lambda site: whole[site]), None))
+    who = "which has the largest" if limit is None else "which the paper's Fig. 6 leaves out"
     table = Table(
         "shift",
         "Change of each site's share, in points, when the site of the row leaves; before, the shares of those who stay "
@@ -43,7 +45,7 @@ def evaluate(context: Context) -> Outcome:
     pairs = changes[subject]
     picture = Picture(
         "shift",
-        f"Shares of the others with {subject} (which has the largest) and without it, %: bars of a pair that are "
+        f"Shares of the others with {subject} ({who}) and without it, %: bars of a pair that are "
         "equally high mean that the estimate does not depend on who else is there.",
         study_plots.pairs({site: pairs[site] for site in pairs}, (f"with {subject}", f"without {subject}")).encode(),
         data=Table(
@@ -51,9 +53,9 @@ def evaluate(context: Context) -> Outcome:
         ),
     )
     findings = [
-        f"When {subject}, the largest contributor, leaves, no other share changes by more than "
-        f"{100 * largest[subject]:.1f} points; over all sites the largest change is "
-        f"{100 * max(largest.values()):.1f} points.",
+        f"When {subject}, {who}, leaves, no other share changes by more than {100 * largest[subject]:.1f} points"
+        + (f", where the paper states changes below {limit:g} %" if limit is not None else "")
+        + f"; over all sites the largest change is {100 * max(largest.values()):.1f} points.",
     ]
     findings.append(_order(context, subject))
     return Outcome("shift", TITLE, findings, [table], [picture])

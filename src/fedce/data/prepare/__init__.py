@@ -37,7 +37,7 @@ class SiteSummary:
     left_out: tuple[str, ...]
     unmatched: tuple[str, ...]
     n_images: int
-    """Images written; a stereo photograph gives two."""
+    """Images written; with views split, a stereo photograph gives two."""
 
     @property
     def missing(self) -> bool:
@@ -84,21 +84,22 @@ class _Ledger:
         self.saved = monotonic()
 
 
-def sources_of(task: Task) -> tuple[Source, ...]:
-    return SOURCES[task]
+def sources_of(task: Task, split_views: bool = False) -> tuple[Source, ...]:
+    return fundus.SOURCES_BY_VIEW if task == "fundus" and split_views else SOURCES[task]
 
 
-def prepare(task: Task, source: Path, out: Path, notify: Notify) -> Summary:
+def prepare(task: Task, source: Path, out: Path, notify: Notify, split_views: bool = False) -> Summary:
     """Find, pair and convert the sources below a folder; what is already made from the same files is kept.
 
     Everything is paired before anything is converted. A case that can't be converted does not stop the others; all such
-    are raised together at the end.
+    are raised together at the end. `split_views` makes an image of each view of a stereo photograph (D18).
     """
+    items = sources_of(task, split_views)
     found = _find(task, source)
     ledger = _open_ledger(out)
     problems = Problems()
-    sites = tuple(_make_site(item, found[item.site], source, ledger, notify, problems) for item in SOURCES[task])
-    write_bytes(out / "experiment.toml", tomli_w.dumps(_experiment(task, out)).encode())
+    sites = tuple(_make_site(item, found[item.site], source, ledger, notify, problems) for item in items)
+    write_bytes(out / "experiment.toml", tomli_w.dumps(_experiment(task, out, split_views)).encode())
     if len(problems):
         notify(f"{len(problems)} cases could not be used; all others are in {out}")
     problems.raise_any(str(source))
@@ -174,7 +175,7 @@ def _convert(
     item: Source, cases: Sequence[Case], source: Path, ledger: _Ledger, notify: Notify, problems: Problems
 ) -> None:
     """Make what is not made yet."""
-    stamps = {case.name: _stamp(case, source) for case in cases}
+    stamps = {case.name: _stamp(item, case, source) for case in cases}
     todo = [case for case in cases if not ledger.is_made(item.site, case, stamps[case.name])]
     if gone := sorted(ledger.sites[item.site]["cases"].keys() - stamps.keys()):
         notify(f"{item.site}: {len(gone)} prepared before are no longer in {source} ({gone[0]}, ...); they are kept")
@@ -210,11 +211,11 @@ def _convert(
         notify(f"{item.site}, {names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''}: {note}")
 
 
-def _stamp(case: Case, source: Path) -> str:
-    """Changes when a source file does, or the code that converts it."""
+def _stamp(item: Source, case: Case, source: Path) -> str:
+    """Changes when a source file does, or what converts it."""
     status = {str(path.relative_to(source)): path.stat() for path in case.all_files}
     files = {name: (this.st_size, this.st_mtime_ns) for name, this in status.items()}
-    return sha256(repr((files, _version())).encode()).hexdigest()
+    return sha256(repr((files, item.convert.__name__, _version())).encode()).hexdigest()
 
 
 @cache
@@ -227,13 +228,10 @@ def _count_images(site: Path) -> int:
     return sum(1 for path in (site / "images").glob("*") if not path.name.startswith("."))
 
 
-def _experiment(task: Task, out: Path) -> dict[str, Any]:
-    data: dict[str, Any] = {"source": str(out.resolve()), "size": SIZE}
-    if task == "fundus":
-        data |= {"classes": fundus.CLASSES, "case_pattern": fundus.CASE_PATTERN}
-    else:
-        data |= {"classes": prostate.CLASSES}
-    return {"data": data}
+def _experiment(task: Task, out: Path, split_views: bool) -> dict[str, Any]:
+    classes = fundus.CLASSES if task == "fundus" else prostate.CLASSES
+    data: dict[str, Any] = {"source": str(out.resolve()), "size": SIZE, "classes": classes}
+    return {"data": data | ({"case_pattern": fundus.CASE_PATTERN_OF_VIEWS} if split_views else {})}
 
 
 def guide(task: Task) -> str:

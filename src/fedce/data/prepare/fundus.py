@@ -1,6 +1,7 @@
 """Six public retinal data sets with optic disc and cup: Drishti-GS, RIM-ONE r3, REFUGE, and three of RIGA."""
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,8 @@ from fedce.data.prepare.contours import Mask, disc_and_cup, levels, majority, sq
 from fedce.data.prepare.sources import Case, Found, Note, Outputs, Role, Source, by_case, files_below, pair
 
 CLASSES = {"disc": [128, 255], "cup": [255]}
-CASE_PATTERN = "(.+?)(?:__.*)?"
+CASE_PATTERN_OF_VIEWS = "(.+?)(?:__.*)?"
+"""Both views of an eye are one case."""
 CROP_DIAMETERS = 2.5
 """A whole photograph leaves a disc of a few pixels; this much around it is kept."""
 N_EXPERTS = 6
@@ -73,20 +75,40 @@ def convert_drishti(case: Case, note: Note) -> Outputs:
 
 
 def convert_rim_one(case: Case, note: Note) -> Outputs:
-    """Both views of a stereo photograph, which are crops already; a view without contours has no mask, and is left."""
-    photo = colour(case.files["image"][0])
-    disc, cup = (grey(case.files[role][0]) > 127 for role in ("disc mask", "cup mask"))
-    check_size(case, photo, disc, cup)
-    middle = photo.shape[1] // 2
+    """A stereo photograph stays one image with two views (D18), not cropped: the paper's "dual" site."""
+    photo, disc, cup = stereo(case)
+    for view, columns in views_of(photo).items():
+        if not disc[:, columns].any():
+            note(f"no disc is drawn in the {view} view, which counts as background; --split-views leaves it out")
+    return encoded(case.name, photo, levels(disc, cup))
+
+
+def convert_rim_one_views(case: Case, note: Note) -> Outputs:
+    """Each view of a stereo photograph as an image; a view without contours has no mask, and is left out."""
+    photo, disc, cup = stereo(case)
     outputs: Outputs = {}
-    for view, columns in (("left", slice(0, middle)), ("right", slice(middle, 2 * middle))):
+    for view, columns in views_of(photo).items():
         if disc[:, columns].any():
             outputs |= encoded(f"{case.name}__{view}", photo[:, columns], levels(disc[:, columns], cup[:, columns]))
         else:
             note(f"no disc is drawn in the {view} view; only the other one is used")
-    if not outputs:
-        raise DataError(f"{case.files['disc mask'][0]} is empty; expected the disc in it")
     return outputs
+
+
+def stereo(case: Case) -> tuple[Bytes, Mask, Mask]:
+    """A stereo photograph with its disc and cup."""
+    photo = colour(case.files["image"][0])
+    disc, cup = (grey(case.files[role][0]) > 127 for role in ("disc mask", "cup mask"))
+    check_size(case, photo, disc, cup)
+    if not disc.any():
+        raise DataError(f"{case.files['disc mask'][0]} is empty; expected the disc in it")
+    return photo, disc, cup
+
+
+def views_of(photo: Bytes) -> dict[str, slice]:
+    """The columns of each view."""
+    middle = photo.shape[1] // 2
+    return {"left": slice(0, middle), "right": slice(middle, 2 * middle)}
 
 
 def convert_refuge(case: Case, note: Note) -> Outputs:
@@ -221,7 +243,7 @@ SOURCES = (
         download="RIM-ONE r3; unpack it.",
         layout="RIM-ONE r3/{Healthy,Glaucoma and suspects}/Stereo Images/N-1-L.jpg\n"
         "RIM-ONE r3/{Healthy,Glaucoma and suspects}/Average_masks/N-1-L-Disc-Avg.png and N-1-L-Cup-Avg.png",
-        masks="the published average of two experts; a view of the pair without contours is left out; not cropped",
+        masks="the published average of two experts; both views of a pair in one image; not cropped",
         published=159,
         find=find_rim_one,
         convert=convert_rim_one,
@@ -244,4 +266,14 @@ SOURCES = (
         convert=convert_refuge,
         defects={},
     ),
+)
+SOURCES_BY_VIEW = tuple(
+    replace(
+        source,
+        masks="the published average of two experts; each view an image, without contours left out; not cropped",
+        convert=convert_rim_one_views,
+    )
+    if source.convert is convert_rim_one
+    else source
+    for source in SOURCES
 )

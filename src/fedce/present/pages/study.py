@@ -19,7 +19,9 @@ def write_study_report(folder: Path) -> Path:
     about = read_sealed(folder / "study.json")
     check(Study, about, str(folder / "study.json"), "conduct the study again, by this version")
     outcomes = about["outcomes"]
-    heading = f"{outcomes[0]['title'] if len(outcomes) == 1 else 'Studies'} on {about['data']}"
+    # What the data looks like is on every page.
+    named = [outcome for outcome in outcomes if outcome["study"] != "data"] or outcomes
+    heading = f"{named[0]['title'] if len(named) == 1 else 'Studies'} on {about['data']}"
     shown = [_shown(folder, outcome) for outcome in outcomes]
     path = folder / "report.html"
     write_bytes(path, page("study.html.j2", **{**about, "heading": heading, "outcomes": shown}))
