@@ -19,8 +19,12 @@ EXCHANGING = {
     **{name: make(name, {}) for name in ALGORITHMS if make(name, {}).traits.exchanges},
     "fedce estimate=site": make("fedce", {"estimate": "site"}),
     "fedce preset=nvflare": make("fedce-sum", {"preset": "nvflare"}),
+    "qfedavg published": make("qfedavg", {"variant": "published"}),
     "qfedavg lipschitz": make("qfedavg", {"variant": "lipschitz"}),
+    "cffl published": make("cffl", {"variant": "published"}),
     "cgsv rewards": make("cgsv", {"variant": "rewards"}),
+    "cgsv published": make("cgsv", {"variant": "published"}),
+    "afl published": make("afl", {"variant": "published"}),
     "examples/own_algorithm.py": make("examples.own_algorithm:ValidationGain", {}),
 }
 every = pytest.mark.parametrize("algorithm", EXCHANGING.values(), ids=EXCHANGING.keys())
