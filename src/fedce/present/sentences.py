@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedce.algorithms import built_in
+from fedce.algorithms.titles import printed_name
 from fedce.base.config import Config
 from fedce.present.standalone import sentence as standalone_sentence
 
@@ -21,7 +22,7 @@ def summary(
     shares, dice = results["contributions"], results["dice"]
     n_sites, mean = len(shares), results["fairness"]["mean"]
     sentences = [
-        f"{n_sites} sites trained for {results['rounds']} rounds with {results['algorithm']}; "
+        f"{n_sites} sites trained for {results['rounds']} rounds with {printed_name(config.algorithm)}; "
         f"on their test images the model reaches a mean Dice of {mean:.3f}.",
     ]
     if results["algorithm"] == "standalone":

@@ -1,12 +1,13 @@
 """Table 2: who is served how, against what each site reaches alone."""
 
+from collections.abc import Callable
 from math import dist
 from statistics import fmean
 
 from fedce.base.config import Config
 from fedce.questions import compare as comparing
 from fedce.studies import paper
-from fedce.studies.base import Context, Outcome, Table, title_of
+from fedce.studies.base import Context, Outcome, Table
 from fedce.valuation.standing import exceeds, said, standing
 
 TITLE = "Performance fairness (the paper's Table 2)"
@@ -35,7 +36,7 @@ def evaluate(context: Context) -> Outcome:
         header,
         [
             [
-                title_of(row.algorithm),
+                context.title_of(row.algorithm),
                 None if row.standalone_pearson is None else 100 * row.standalone_pearson,
                 None if row.standalone_euclid is None else 100 * row.standalone_euclid,
                 100 * row.worst,
@@ -53,7 +54,7 @@ def evaluate(context: Context) -> Outcome:
         ["method", *context.names, "sites that lose"],
         [
             [
-                title_of(row.algorithm),
+                context.title_of(row.algorithm),
                 *(f"{100 * row.gain[site]:+.2f}" for site in context.names),
                 str(sum(value < 0 for value in row.gain.values())),
             ]
@@ -61,10 +62,12 @@ def evaluate(context: Context) -> Outcome:
             if row.gain
         ],
     )
-    return Outcome("fairness", TITLE, _findings(rows, alone, bool(printed)), [fairness, gain])
+    return Outcome("fairness", TITLE, _findings(rows, alone, bool(printed), context.title_of), [fairness, gain])
 
 
-def _findings(rows: list[comparing.Row], alone: comparing.Row, in_the_paper: bool) -> list[str]:
+def _findings(
+    rows: list[comparing.Row], alone: comparing.Row, in_the_paper: bool, title_of: Callable[[str], str]
+) -> list[str]:
     by_name = {row.algorithm: row for row in rows}
     distances = {name: _distances(row, alone) for name, row in by_name.items()}
     findings = [

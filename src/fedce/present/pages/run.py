@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from fedce.algorithms.titles import printed_name
 from fedce.base.errors import RunError
 from fedce.base.files import write_bytes
 from fedce.present.columns import sites_table
@@ -47,6 +48,7 @@ def write_report(run: RunFolder, *, standalone: RunFolder | None = None, example
         name=run.path.resolve().name,
         # The folder's name alone: where it lies on somebody's machine is nobody else's business.
         data_name=Path(results["data"]).name,
+        method=printed_name(run.config.algorithm),
         results=results,
         summary=[*summary(results, run.config, measured, alone), *in_doubt(found.doubt)],
         truths=measured,
