@@ -73,6 +73,7 @@ def test_honest_sites_lose_no_bit(algorithm):
     for _ in range(N_ROUNDS):
         without, within = plain.run(1), guarded.run(1)
         assert within.params.digest == without.params.digest
+        assert guarded.algorithm.returned(within).digest == algorithm.returned(without).digest
         assert (dict(within.rho), dict(within.shares)) == (dict(without.rho), dict(without.shares))
         assert all(verdict.trust == 1 for verdict in within.own.verdicts.values())
 

@@ -52,6 +52,15 @@ def test_qfedavg_as_published_by_hand():
     assert "the model hardly moves" in state.notes[0]
 
 
+def test_the_earlier_name_of_the_published_step_gives_the_same_model():
+    members = [[1, 0], [0, 2]]
+    now, earlier = (
+        FakeFederation(QFedAvg(variant=variant, local_lr=0.1), fakes(members, losses=[0.2, 0.4])).run(3)
+        for variant in ("published", "lipschitz")
+    )
+    assert now.params.digest == earlier.params.digest
+
+
 def test_qfedavg_as_published_with_q_0_is_the_uniform_mean():
     assert published_weights(np.array([0.2, 0.4]), np.array([1.0, 4.0]), q=0, lr=0.1) == pytest.approx([0.5, 0.5])
 

@@ -37,7 +37,7 @@ class AFL(TellsLoss, ByReputation):
     step: Annotated[float, Field(ge=0, le=1000)] = 0.1
     """Step of the ascent; 0 is Uniform."""
     variant: Literal["current", "published"] = "current"
-    """This round's weights, and the last model; or the last round's weights, and the mean of all rounds' models."""
+    """current: this round's weights, last model. published: last round's weights, the mean of all rounds' models."""
 
     @property
     def traits(self) -> Traits:

@@ -37,7 +37,7 @@ class CFFL(ByReputation):
     coef: Annotated[float, Field(ge=0, lt=1)] = 1 / 3
     """A site whose reputation falls below coef / N is dropped; 0 drops nobody."""
     variant: Literal["stable", "published"] = "stable"
-    """One model for all, sinh of the round's score; or the authors' rule, with a download quota for each site."""
+    """stable: one model for all, by sinh of the round's score. published: the authors' rule, with download quotas."""
 
     terms = OwnScore
 

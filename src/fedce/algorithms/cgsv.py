@@ -43,7 +43,7 @@ class CGSV(ByReputation):
     """Weights by reputation; with variants rewards and published a site downloads only as much as it deserves."""
 
     variant: Literal["weights", "rewards", "published"] = "weights"
-    """Updates as they are, averaged with this round's reputations; the same with rewards; or the authors' rule."""
+    """weights: this round's reputations, one model. rewards: a model for each site. published: the authors' rule."""
     beta: Annotated[float, Field(gt=0)] = 1.0
     """How generous rewards are: the larger, the more alike are the downloads."""
     gamma: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.5

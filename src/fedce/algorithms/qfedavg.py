@@ -35,7 +35,7 @@ class QFedAvg(TellsLoss, ByMeanWeight):
     q: Annotated[float, Field(ge=0, le=20)] = 1.0
     # "lipschitz" is what run folders of earlier versions call "published".
     variant: Literal["normalized", "published", "lipschitz"] = "normalized"
-    """Weights that sum to 1, or the published step, which all but freezes a network that is trained with Adam."""
+    """normalized: weights that sum to 1. published: the authors' step, which all but freezes a U-Net with Adam."""
     local_lr: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     """The local learning rate, of which variant published takes the inverse; unset: train.lr."""
 
