@@ -18,9 +18,12 @@ VARIANTS = {
     **{name: make(name, {}) for name in ALGORITHMS},
     "fedce estimate=site": make("fedce", {"estimate": "site"}),
     "fedce preset=nvflare": make("fedce-sum", {"preset": "nvflare"}),
+    "qfedavg published": make("qfedavg", {"variant": "published"}),
     "qfedavg lipschitz": make("qfedavg", {"variant": "lipschitz"}),
     "cffl published": make("cffl", {"variant": "published"}),
     "cgsv rewards": make("cgsv", {"variant": "rewards"}),
+    "cgsv published": make("cgsv", {"variant": "published"}),
+    "afl published": make("afl", {"variant": "published"}),
     "fedci sampled": make("fedci", {"n_exact": 1}),
     "multi-krum": make("krum", {"n_chosen": 3}),
     "examples/own_algorithm.py": make(OWN, {}),
@@ -123,7 +126,7 @@ def test_everybody_but_one_may_be_absent(algorithm):
 def test_buffers_stay_valid_and_counters_count(algorithm):
     runner = federation(algorithm)
     state = runner.run(4)
-    models = [state.params, *(algorithm.task(state, site).params for site in state.sites)]
+    models = [state.params, algorithm.returned(state), *(algorithm.task(state, site).params for site in state.sites)]
     models += [reply.params for name in NAMES if (reply := runner.evaluate(name)).params]
     for model in models:
         assert np.isfinite(model.vector).all()
@@ -144,6 +147,7 @@ def test_a_run_resumes_to_the_same_bits(algorithm, tmp_path: Path):
             for site, memory in runner.memories.items()
         }
     assert runner.state.params.digest == undisturbed.params.digest
+    assert algorithm.returned(runner.state).digest == algorithm.returned(undisturbed).digest
     assert runner.state.shares == undisturbed.shares
     for site in undisturbed.sites:
         ours, theirs = (algorithm.task(state, site).params.digest for state in (runner.state, undisturbed))

@@ -19,8 +19,12 @@ EXCHANGING = {
     **{name: make(name, {}) for name in ALGORITHMS if make(name, {}).traits.exchanges},
     "fedce estimate=site": make("fedce", {"estimate": "site"}),
     "fedce preset=nvflare": make("fedce-sum", {"preset": "nvflare"}),
+    "qfedavg published": make("qfedavg", {"variant": "published"}),
     "qfedavg lipschitz": make("qfedavg", {"variant": "lipschitz"}),
+    "cffl published": make("cffl", {"variant": "published"}),
     "cgsv rewards": make("cgsv", {"variant": "rewards"}),
+    "cgsv published": make("cgsv", {"variant": "published"}),
+    "afl published": make("afl", {"variant": "published"}),
     "examples/own_algorithm.py": make("examples.own_algorithm:ValidationGain", {}),
 }
 every = pytest.mark.parametrize("algorithm", EXCHANGING.values(), ids=EXCHANGING.keys())
@@ -69,6 +73,7 @@ def test_honest_sites_lose_no_bit(algorithm):
     for _ in range(N_ROUNDS):
         without, within = plain.run(1), guarded.run(1)
         assert within.params.digest == without.params.digest
+        assert guarded.algorithm.returned(within).digest == algorithm.returned(without).digest
         assert (dict(within.rho), dict(within.shares)) == (dict(without.rho), dict(without.shares))
         assert all(verdict.trust == 1 for verdict in within.own.verdicts.values())
 

@@ -121,7 +121,7 @@ def test_each_dice_has_its_interval_or_the_reason_why_not(longer_run: Path):
     shown = " ".join(interval_lines(results))
     assert "site1, site2, site3 and site5 have no interval and can't be told apart from any other site" in shown
     table = Console(width=80, file=StringIO())
-    table.print(results_table(results, 80))
+    table.print(results_table(results, 80, "fedce"))
     out = table.file.getvalue()
     assert "(2 cases)" in out
     assert "({}-{})".format(*(f"{end:.2f}"[1:] for end in results["dice_interval"]["site6"])) in out

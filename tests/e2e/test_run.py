@@ -614,7 +614,7 @@ def test_a_narrow_terminal_cuts_no_name_and_no_number(tiny_run: Path, capsys, mo
     ends = {end: dict.fromkeys(found["contributions"], value) for end, value in (("low", 0.101), ("high", 0.222))}
     found["intervals"] = {"level": 0.95, **ends, "sentences": []}
     found["flags"] = {"site3": ["its updates are noise in 2 rounds from 3 on"] * 9, f"site1{more}": ["zero update"]}
-    Console(width=80).print(results_table(found, 80))
+    Console(width=80).print(results_table(found, 80, "fedce"))
     out = capsys.readouterr().out
     rows = [line.split("│")[1:-1] for line in out.splitlines() if line.startswith("│")]
     assert "".join(row[0].strip() for row in rows).startswith(f"site1{more}site2")

@@ -8,12 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import optimize, stats
 
-from fedce.algorithms import AFL, CFFL, FedCI, FedOpt, Krum, QFedAvg, TrimmedMean
+from fedce.algorithms import AFL, CFFL, CGSV, FedCI, FedOpt, Krum, QFedAvg, TrimmedMean
 from fedce.algorithms.afl import onto_simplex
-from fedce.algorithms.cgsv import cosines_with_sum, largest
+from fedce.algorithms.cgsv import cosines_with_sum
 from fedce.algorithms.fedci import CoalitionModels
 from fedce.algorithms.krum import krum_scores
-from fedce.algorithms.qfedavg import a_lipschitz
+from fedce.algorithms.qfedavg import published_weights
+from fedce.algorithms.rewards import largest
 from fedce.algorithms.trimmed_mean import trimmed
 from fedce.core.messages import Reply
 from fedce.core.params import Entry, Layout, Params, gram, weighted_sum
@@ -42,17 +43,26 @@ def test_qfedavg_weighs_by_loss_to_the_q():
 
 def test_qfedavg_as_published_by_hand():
     # q = 1, L = 10: numerators 10 F_i; denominators 100 |delta_i|^2 + 10 F_i.
-    a = a_lipschitz(np.array([0.2, 0.4]), np.array([1.0, 4.0]), q=1, lr=0.1)
+    a = published_weights(np.array([0.2, 0.4]), np.array([1.0, 4.0]), q=1, lr=0.1)
     assert a == pytest.approx([2 / (102 + 404), 4 / (102 + 404)])
-    state = FakeFederation(QFedAvg(variant="lipschitz", local_lr=0.1), fakes([[1, 0], [0, 2]], losses=[0.2, 0.4])).run(
+    state = FakeFederation(QFedAvg(variant="published", local_lr=0.1), fakes([[1, 0], [0, 2]], losses=[0.2, 0.4])).run(
         1
     )
     np.testing.assert_allclose(state.params.vector, [2 / 506, 2 * 4 / 506], rtol=1e-6)
     assert "the model hardly moves" in state.notes[0]
 
 
+def test_the_earlier_name_of_the_published_step_gives_the_same_model():
+    members = [[1, 0], [0, 2]]
+    now, earlier = (
+        FakeFederation(QFedAvg(variant=variant, local_lr=0.1), fakes(members, losses=[0.2, 0.4])).run(3)
+        for variant in ("published", "lipschitz")
+    )
+    assert now.params.digest == earlier.params.digest
+
+
 def test_qfedavg_as_published_with_q_0_is_the_uniform_mean():
-    assert a_lipschitz(np.array([0.2, 0.4]), np.array([1.0, 4.0]), q=0, lr=0.1) == pytest.approx([0.5, 0.5])
+    assert published_weights(np.array([0.2, 0.4]), np.array([1.0, 4.0]), q=0, lr=0.1) == pytest.approx([0.5, 0.5])
 
 
 def test_cffl_by_hand():
@@ -61,7 +71,7 @@ def test_cffl_by_hand():
     state = FakeFederation(CFFL(coef=0), fakes([[1, 0], [0, 1]], scores=[0.9, 0.3])).run(1)
     assert state.rho["a"] == pytest.approx(0.8 * 0.5 + 0.2 * grown)
     published = CFFL(variant="published").reputation({"a": 0.5, "b": 0.5}, x)
-    assert published["a"] == pytest.approx(sinh(5 * 0.55) / (sinh(5 * 0.55) + sinh(5 * 0.45)))
+    assert published["a"] == pytest.approx(sinh(5 * 0.7) / (sinh(5 * 0.7) + sinh(5 * 0.3)))
 
 
 def test_cffl_drops_who_falls_too_low_for_good():
@@ -73,14 +83,55 @@ def test_cffl_drops_who_falls_too_low_for_good():
     assert dict(state.rho) == pytest.approx({"a": 0.5, "b": 0.5})
 
 
-@pytest.mark.parametrize(("variant", "largest_share"), [("published", 0.968), ("stable", 0.193)])
-def test_published_cffl_collapses_to_one_site_although_all_score_alike(variant, largest_share):
+@pytest.mark.parametrize(("variant", "largest_share"), [("published", 0.195), ("stable", 0.193)])
+def test_no_variant_of_cffl_collapses_to_one_site_where_all_score_alike(variant, largest_share):
+    """Sinh of the running reputation does (0.968) where the old one counts 0.8; the authors count it 0.2."""
     scores = [0.8, 0.79, 0.78, 0.77, 0.76, 0.9]
     x = {name: score / sum(scores) for name, score in zip("abcdef", scores, strict=True)}
     reputation = dict.fromkeys("abcdef", 1 / 6)
     for _ in range(2000):
         reputation = CFFL(variant=variant).reputation(reputation, x)
     assert max(reputation.values()) == pytest.approx(largest_share, abs=0.001)
+
+
+def test_published_cffl_may_end_with_one_site():
+    """The stable variant keeps two; the authors' rule has no such floor."""
+    scores = [0.9, 0.01, 0.01]
+    stable, published = (
+        FakeFederation(CFFL(variant=variant), fakes(np.eye(3).tolist(), scores=scores)).run(20)
+        for variant in ("stable", "published")
+    )
+    assert stable.sites == ("a", "b", "c")
+    assert published.sites == ("a",)
+    assert dict(published.shares) == pytest.approx({"a": 1, "b": 0, "c": 0})
+
+
+def test_published_cffl_gives_each_site_its_quota_of_the_largest_entries():
+    runner = FakeFederation(CFFL(variant="published"), fakes([[4, 3, 2, 1], [4, 3, 2, 1]], scores=[0.5, 0.45]))
+    state = runner.run(1)
+    together = np.array([4, 3, 2, 1])
+    quota = int(state.rho["b"] / state.rho["a"] * 4)
+    assert 0 < quota < 4
+    np.testing.assert_allclose(state.own.models["a"].vector, together, rtol=1e-6)
+    np.testing.assert_allclose(state.own.models["b"].vector, [*together[:quota], *([0] * (4 - quota))], rtol=1e-6)
+
+
+def test_published_afl_weighs_by_the_last_round_and_returns_the_mean_of_all_models():
+    runner = FakeFederation(AFL(step=0.5, variant="published"), fakes([[1, 0], [0, 1]], losses=[0.2, 0.6]))
+    assert dict(runner.run(1).rho) == {"a": 0.5, "b": 0.5}
+    state = runner.run(1)
+    assert dict(state.rho) == pytest.approx({"a": 0.4, "b": 0.6})
+    np.testing.assert_allclose(state.params.vector, [0.9, 1.1], rtol=1e-6)
+    np.testing.assert_allclose(runner.algorithm.returned(state).vector, [0.7, 0.8], rtol=1e-6)
+
+
+def test_published_cgsv_begins_with_sample_shares_and_updates_of_one_length():
+    runner = FakeFederation(CGSV(variant="published", gamma=2.0), fakes([[10, 0], [0, 0.1]], counts=[30, 10]))
+    state = runner.run(1)
+    assert dict(state.rho) == {"a": 0.75, "b": 0.25}
+    np.testing.assert_allclose(state.params.vector, [1.5, 0.5], rtol=1e-6)
+    # phi = (3, 1) / sqrt(10); the second round enters with reputations in proportion to them.
+    assert dict(state.shares) == pytest.approx({"a": 0.75, "b": 0.25})
 
 
 @given(st.lists(st.floats(-5, 5), min_size=1, max_size=8))

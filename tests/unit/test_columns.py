@@ -68,7 +68,7 @@ def test_a_new_column_is_seen_at_every_place_that_it_names(monkeypatch: pytest.M
     monkeypatch.setattr(columns, "columns", lambda results: [*before(results), new])
     results = {**RESULTS, "hd95": {"north": 4.25}}
     console = Console(width=100, file=StringIO())
-    console.print(results_table(results, 100))
+    console.print(results_table(results, 100, "fedce"))
     template = pages._environment().get_template("sites.html.j2").module
     last = {f"last_{key}": {} for key in ("score", "weight", "loss", "seconds")}
     on_pages = [template.sites_table(sites_table({**results, **last}, place, SITES)) for place in ("report", "live")]

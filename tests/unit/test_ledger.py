@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fedce import load_sites
+from fedce.algorithms import make
 from fedce.base.config import EngineConfig, load
 from fedce.base.files import digest_of
 from fedce.base.identity import Identity, coordinator
@@ -720,6 +721,18 @@ def test_shares_that_cant_be_worked_out_again_are_at_least_those_of_the_last_rou
     assert verify(run).problems == ()
     made_anew(run, lambda entries: entries[-1]["shares"].update(site1=0.9))
     assert any("the end gives site1 0.9, and the rounds" in problem for problem in verify(run).problems)
+
+
+@pytest.mark.parametrize("algorithm", ["qfedavg", "cffl", "cgsv", "afl"])
+def test_weights_of_published_variants_are_worked_out_again(tmp_path: Path, algorithm):
+    published, settings = make(algorithm, {"variant": "published"}), {"model": {"channels": [4, 8]}}
+    starting.run(load_sites("fundus6", scale="tiny"), published, out=tmp_path / "run", rounds=3, settings=settings)
+    run = RunFolder(tmp_path / "run")
+    verdict = verify(run)
+    assert verdict.problems == ()
+    assert "weights and shares of 3 rounds worked out again" in verdict.facts
+    forgery = made_anew(run, lambda entries: entries[3]["sites"]["site1"].update(weight=0.5), results=False)
+    assert any("site1: its weight is 0.5" in problem for problem in verify(forgery).problems)
 
 
 def test_a_coordinator_who_passes_over_a_site_is_found(tmp_path: Path):

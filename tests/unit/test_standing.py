@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedce.algorithms.titles import title_of
+from fedce.base.config import AlgorithmConfig
 from fedce.questions.compare import Row
 from fedce.studies import ablation, fairness, performance
 from fedce.valuation import standing as module
@@ -68,10 +70,14 @@ def row(name: str, *dice_by_seed: tuple[float, float]) -> Row:
     return Row(**{**blank, **known, "algorithm": name, "std_over_sites": spread, "worst": min(means.values())})
 
 
+def title_by_name(name: str) -> str:
+    return title_of(AlgorithmConfig(name=name))
+
+
 def test_who_stays_below_training_alone_is_said_as_far_as_it_is_shown():
     alone = row("standalone", (0.80, 0.82), (0.82, 0.82), (0.81, 0.83))
     means = {"fedavg": [0.5, 0.52, 0.51], "fedce": [0.95, 0.94, 0.96], "uniform": [0.7, 0.95, 0.8]}
-    said = performance._against(alone, means)
+    said = performance._against(alone, means, title_by_name)
     assert "below it: FedAvg; above it: FedCE (Multi.); the others: no difference that these runs can show" in said
 
 
@@ -79,7 +85,7 @@ def test_sites_that_lose_are_those_that_lose_with_every_seed():
     alone = row("standalone", (0.80, 0.82), (0.82, 0.82), (0.81, 0.83))
     method = row("fedavg", (0.50, 0.80), (0.51, 0.84), (0.50, 0.83))
     assert fairness._who_loses(method, alone) == ["site0"]
-    assert any("FedAvg: site0" in sentence for sentence in fairness._findings([method], alone, False))
+    assert any("FedAvg: site0" in sentence for sentence in fairness._findings([method], alone, False, title_by_name))
 
 
 def test_the_combination_of_both_terms_is_not_praised_for_luck():

@@ -1,4 +1,4 @@
-"""Ditto (Li et al., 2021): beside the common model every site trains a model of its own, pulled towards it."""
+"""Ditto (Li et al., 2021): beside the common model every site trains a model of its own, pulled towards it (B7)."""
 
 from dataclasses import dataclass, field, replace
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""FedBN (Li et al., 2021): FedAvg, but every site keeps its own normalisation layers."""
+"""FedBN (Li et al., 2021): FedAvg, but every site keeps its own normalisation layers (B8)."""
 
 from fedce.algorithms.shared import BySamples
 from fedce.core.algorithm import Traits, hyperparameters

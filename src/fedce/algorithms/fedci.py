@@ -1,4 +1,4 @@
-"""FedCI: the contribution index of Song et al. (2019) as weights: Shapley values of every round's coalition models."""
+"""FedCI: the contribution index of Song et al. (2019) as weights: Shapley values of a round's coalition models (B5)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

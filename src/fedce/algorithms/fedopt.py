@@ -1,4 +1,4 @@
-"""FedAdam and FedYogi (Reddi et al., 2021): the server steps along the mean update with an adaptive optimizer."""
+"""FedAdam and FedYogi (Reddi et al., 2021): the server steps along the mean update with an adaptive optimizer (B9)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""FedProx (Li et al., 2020): FedAvg whose sites are held near the common model while they train."""
+"""FedProx (Li et al., 2020): FedAvg whose sites are held near the common model while they train (B6)."""
 
 from typing import Annotated
 

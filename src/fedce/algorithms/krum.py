@@ -1,4 +1,4 @@
-"""Krum (Blanchard et al., 2017): only the updates that are nearest to the others count.
+"""Krum (Blanchard et al., 2017): only the updates that are nearest to the others count (B10).
 
 A telling contrast to FedCE: it removes exactly the site that FedCE promotes.
 """

@@ -1,4 +1,4 @@
-"""q-FedAvg (Li et al., 2020): sites with a higher loss weigh more."""
+"""q-FedAvg (Li et al., 2020): sites with a higher loss weigh more (B1)."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -19,7 +19,9 @@ FROZEN = 0.1
 PAPERS_LR = 1e-3
 
 
-def a_lipschitz(losses: NDArray[np.float64], squared_norms: NDArray[np.float64], q: float, lr: float) -> list[float]:
+def published_weights(
+    losses: NDArray[np.float64], squared_norms: NDArray[np.float64], q: float, lr: float
+) -> list[float]:
     """a_i = L F_i^q / sum_j (q F_j^(q-1) L^2 |delta_j|^2 + L F_j^q), with L = 1 / lr."""
     L = 1 / lr
     below = q * losses ** (q - 1) * L**2 * squared_norms + L * losses**q
@@ -31,10 +33,11 @@ class QFedAvg(TellsLoss, ByMeanWeight):
     """Weights in proportion to the q-th power of the training loss; q = 0 is Uniform."""
 
     q: Annotated[float, Field(ge=0, le=20)] = 1.0
-    variant: Literal["normalized", "lipschitz"] = "normalized"
-    """Weights that sum to 1, or the published step, which all but freezes a network that is trained with Adam."""
+    # "lipschitz" is what run folders of earlier versions call "published".
+    variant: Literal["normalized", "published", "lipschitz"] = "normalized"
+    """normalized: weights that sum to 1. published: the authors' step, which all but freezes a U-Net with Adam."""
     local_lr: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    """The local learning rate, of which lipschitz takes the inverse; unset: train.lr."""
+    """The local learning rate, of which variant published takes the inverse; unset: train.lr."""
 
     @property
     def traits(self) -> Traits:
@@ -51,9 +54,9 @@ class QFedAvg(TellsLoss, ByMeanWeight):
     def _published_step(self, state: State, answers: Answers, mean: Aggregated) -> Aggregated:
         """w + sum a_i delta_i; buffers are averaged, because a step that is too short for them makes no sense."""
         losses = _floored([reply.loss_before or 0.0 for reply in answers])
-        a = a_lipschitz(losses, np.diag(answers.products), self.q, self.local_lr or PAPERS_LR)
+        a = published_weights(losses, np.diag(answers.products), self.q, self.local_lr or PAPERS_LR)
         stepped = weighted_sum([state.params, *answers.models], [1 - sum(a), *a])
-        note = f"q-FedAvg (lipschitz): the weights sum to {sum(a):.3g}"
+        note = f"q-FedAvg, published: the weights sum to {sum(a):.3g}"
         if sum(a) < FROZEN:
             note += f", below {FROZEN}: the model hardly moves; variant normalized does not have this"
         return Aggregated(splice(stepped, mean.params), notes=(note,))

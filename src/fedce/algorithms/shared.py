@@ -88,8 +88,12 @@ class ByReputation(Algorithm):
         """What the reputations of a round's sites become, to a sum of 1."""
         raise NotImplementedError
 
+    def earlier(self, credit: Credit, sites: Iterable[str]) -> dict[str, float]:
+        """The reputations from which a round's sites start."""
+        return reputations_of(credit, sites)
+
     def gains(self, credit: Credit, terms: Mapping[str, Any]) -> Gains:
-        now = self.reputations(reputations_of(credit, terms), terms)
+        now = self.reputations(self.earlier(credit, terms), terms)
         values = [account.value for account in credit.values()]
         newcomer = sum(values) / len(values) if values else 1.0
         part = sum(credit[site].value if site in credit else newcomer for site in now)
@@ -107,3 +111,9 @@ def reputations_of(credit: Credit, sites: Iterable[str]) -> dict[str, float]:
     values = {site: known.get(site, newcomer) for site in sites}
     # Where all that is left has fallen to nothing, everybody present starts again alike.
     return normalise(values if sum(values.values()) > 0 else dict.fromkeys(values, 1.0))
+
+
+def reputations_from_zero(credit: Credit, sites: Iterable[str]) -> dict[str, float]:
+    """The reputations of these sites so far, to a sum of 1; a site that was never measured has none yet."""
+    known = {site: credit[site].value if site in credit else 0.0 for site in sites}
+    return normalise(known) if sum(known.values()) > 0 else known

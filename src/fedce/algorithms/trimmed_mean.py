@@ -1,4 +1,4 @@
-"""Trimmed mean (Yin et al., 2018): in every coordinate the largest and smallest values are dropped."""
+"""Trimmed mean (Yin et al., 2018): in every coordinate the largest and smallest values are dropped (B11)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any

@@ -114,12 +114,13 @@ def _conduct(config: "Config | None", out: Path, workers: int | None, *, replace
         from fedce.engines.starting import conduct
         from fedce.federation.session import Observer
         from fedce.present.reported import complete
+        from fedce.record.folder import RunFolder
 
         observer = Observer(display.notice, display.start, display.round)
         with _told_how_to_go_on(display, out):
             result = conduct(config, out, workers=workers, replace=replace, observer=observer, command=command_line())
             complete(result)
-        display.finish(result.values)
+        display.finish(result.values, RunFolder(out).config.algorithm)
     if as_json:
         echo_json({"run": str(out), **result.values})
 

@@ -242,6 +242,10 @@ class Algorithm:
         """Sites that are asked no more, and what is said of it."""
         return {}
 
+    def returned(self, state: State) -> Params:
+        """The common model that the method returns after the last round; most methods return the last one."""
+        return state.params
+
     def round(self, state: State, ask: Ask) -> State:
         """One round at the server; the only one there is."""
         tasks = [self.task(state, site) for site in state.sites]

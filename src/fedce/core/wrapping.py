@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 from fedce.core.algorithm import Algorithm, State, Traits
 from fedce.core.messages import Reply, Task
+from fedce.core.params import Params
 from fedce.core.site import Memory, Site
 
 
@@ -33,6 +34,9 @@ class Wrapping(Algorithm):
 
     def task(self, state: State, site: str) -> Task:
         return self.inner.task(of_inner(state), site)
+
+    def returned(self, state: State) -> Params:
+        return self.inner.returned(of_inner(state))
 
 
 def of_inner(state: State) -> State:

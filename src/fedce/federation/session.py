@@ -1,7 +1,7 @@
 """A training session: the rounds that are left, the evaluation, the results."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -160,6 +160,7 @@ def finish(
             run_folder.append(entry)
         state = done.state
         observer.round(done)
+    state = replace(state, params=plan.algorithm.returned(state))
     replies, rejected = evaluate(
         plan.algorithm, state, engine, sorted(plan.members), tell_all, plan.measures, plan.whole_layout
     )

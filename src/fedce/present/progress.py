@@ -13,7 +13,7 @@ from fedce.base.words import duration, printable
 from fedce.present.terminal import Terminal, safe_text
 
 if TYPE_CHECKING:
-    from fedce.base.config import Config
+    from fedce.base.config import AlgorithmConfig, Config
     from fedce.core.messages import Member
     from fedce.federation.session import RoundSeen
     from fedce.questions.doctor import Finding
@@ -33,10 +33,13 @@ class RunDisplay(Terminal):
         self.started = 0.0
 
     def start(self, config: "Config", members: "Mapping[str, Member]", first_round: int) -> None:
+        # Not at the top: it imports numpy, and the first notice must not wait for that.
+        from fedce.algorithms.titles import printed_name
+
         counts = ", ".join(f"{name} {member.n_images}" for name, member in members.items())
         self.console.print(
             safe_text(
-                f"{config.algorithm.name} on {config.data.source}: {len(members)} sites ({counts} images), "
+                f"{printed_name(config.algorithm)} on {config.data.source}: {len(members)} sites ({counts} images), "
                 f"{config.n_rounds} rounds, seed {config.seed}"
             ),
             soft_wrap=True,
@@ -60,12 +63,13 @@ class RunDisplay(Terminal):
         if not self.console.is_terminal and (n_done % max(1, int(task.total or 1) // 10) == 0):
             self.console.print(f"round {n_done}/{task.total:.0f}  {line}", soft_wrap=True)
 
-    def finish(self, results: Mapping[str, Any]) -> None:
-        # Not at the top: it imports numpy, and the first notice must not wait for that.
+    def finish(self, results: Mapping[str, Any], table: "AlgorithmConfig") -> None:
+        from fedce.algorithms.titles import printed_name
         from fedce.present.results import flag_lines, interval_lines, metrics_tables, results_table
 
         width = self.stdout.width
-        self.show(results_table(results, width), *metrics_tables(results, width), *flag_lines(results))
+        method = printed_name(table)
+        self.show(results_table(results, width, method), *metrics_tables(results, width), *flag_lines(results))
         fairness = results["fairness"]
         self.stdout.print(
             f"mean Dice {fairness['mean']:.3f}, standard deviation over sites {fairness['std']:.3f}, "

@@ -15,9 +15,9 @@ MOST_ROWS = 30
 NOTE_WIDTH = len("(10.0-20.0)  ")
 
 
-def results_table(results: Mapping[str, Any], width: int) -> Table:
-    """One row a site: what it has, what the model does for it, what it contributed."""
-    title = f"{results['algorithm']} on {Path(results['data']).name}, {results['rounds']} rounds"
+def results_table(results: Mapping[str, Any], width: int, method: str) -> Table:
+    """One row a site: what it has, what the model does for it, what it contributed. `method`: with its variant."""
+    title = f"{method} on {Path(results['data']).name}, {results['rounds']} rounds"
     table = Table(title=safe_text(title), title_justify="left")
     n_sites = len(results["contributions"])
     if n_sites > MOST_ROWS:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedce.algorithms import built_in
+from fedce.algorithms.titles import printed_name
 from fedce.base.config import Config
 from fedce.present.gains import gain_sentences, keeps_sentence
 
@@ -20,7 +21,7 @@ def summary(
     shares = results["contributions"]
     n_sites, mean = len(shares), results["fairness"]["mean"]
     sentences = [
-        f"{n_sites} sites trained for {results['rounds']} rounds with {results['algorithm']}; "
+        f"{n_sites} sites trained for {results['rounds']} rounds with {printed_name(config.algorithm)}; "
         f"on their test images the model reaches a mean Dice of {mean:.3f}.",
         *gain_sentences(results),
         *keeps_sentence(results),

@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from fedce.algorithms.titles import printed_name
 from fedce.base.config import AlgorithmConfig, Config
 from fedce.base.files import csv_text, write_bytes
 from fedce.federation.session import Result
@@ -56,6 +57,8 @@ class Row:
     """Models carried over the network in a whole run."""
     metrics: Mapping[str, float | None] = field(default_factory=dict)
     """Metric beside Dice to its mean over sites and seeds, where it is defined."""
+    title: str = ""
+    """What tables print: with the variant, where the algorithm has several; empty: the algorithm's name."""
 
     def over_sites(self, measure: Callable[[Sequence[float]], float]) -> list[float]:
         """A measure of all sites' Dice, of each seed."""
@@ -89,7 +92,8 @@ def compare(
     results = store.run(plan(config, algorithms, seeds), workers, progress)
     by_algorithm = {name: results[i * len(seeds) : (i + 1) * len(seeds)] for i, name in enumerate(algorithms)}
     alone = _mean_by_site([result.dice for result in by_algorithm.get("standalone", [])])
-    return [_row(name, runs, alone, truth) for name, runs in by_algorithm.items()]
+    titles = {name: printed_name(table_for(config.algorithm, name)) for name in algorithms}
+    return [replace(_row(name, runs, alone, truth), title=titles[name]) for name, runs in by_algorithm.items()]
 
 
 def _row(name: str, runs: Sequence[Result], alone: Mapping[str, float], truth: Mapping[str, float] | None) -> Row:
@@ -158,7 +162,7 @@ def table(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     header += ["r truth", "Spearman", "d truth", "cos truth", "tau seeds", "seconds", "MB"]
     return header, [
         [
-            row.algorithm,
+            row.title or row.algorithm,
             *(f"{100 * row.dice[site]:.2f} ± {100 * row.dice_std[site]:.2f}" for site in sites),
             f"{100 * row.mean:.2f}",
             f"{100 * row.std_over_sites:.2f}",

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from packaging.requirements import Requirement
 
+from fedce.algorithms.titles import printed_name
 from fedce.base.config import Config
 from fedce.base.errors import DataError, FedceError, ManyProblems, RunError
 from fedce.base.words import duration
@@ -55,7 +56,7 @@ def examine(config: Config, out: Path, notify: Callable[[str], None] = lambda me
     except FedceError as error:
         yield Finding("algorithm", "problem", str(error), "mend [algorithm]; docs/configuration.md lists its options")
         return
-    yield Finding("algorithm", "ok", resolved.algorithm.name)
+    yield Finding("algorithm", "ok", printed_name(resolved.algorithm))
     try:
         sites = load_sites(config.data, notify=notify)
     except ManyProblems as error:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from fedce.base.config import Config
-from fedce.studies.base import Context, Outcome, Picture, Table, one_seed, title_of
+from fedce.studies.base import Context, Outcome, Picture, Table, one_seed
 from fedce.studies.contribution import truth_of
 from fedce.valuation.fairness import sample_std
 from fedce.valuation.standing import NO_DIFFERENCE, exceeds, said, standing
@@ -27,7 +27,7 @@ def evaluate(context: Context) -> Outcome:
         ["variant", "Avg.", "Std.", "worst", "Pearson", "Spearman"],
         [
             [
-                title_of(row.algorithm),
+                context.title_of(row.algorithm),
                 100 * row.mean,
                 100 * row.std_over_sites,
                 100 * row.worst,
@@ -42,23 +42,25 @@ def evaluate(context: Context) -> Outcome:
     spreads = {name: row.over_sites(sample_std) for name, row in by_name.items()}
     findings = [one_seed(context)] if len(context.seeds) == 1 else []
     findings += [
-        said(standing(means), "highest average", lambda name: f"{100 * by_name[name].mean:.1f} %", title_of),
+        said(standing(means), "highest average", lambda name: f"{100 * by_name[name].mean:.1f} %", context.title_of),
         said(
             standing(spreads, lowest=True),
             "smallest deviation over sites",
             lambda name: f"{100 * by_name[name].std_over_sites:.1f}",
-            title_of,
+            context.title_of,
         ),
         f"In the paper both terms together beat each alone on both tasks: {_together(means, spreads)}",
     ]
-    return Outcome("ablation", TITLE, findings, [table], [_picture(means)])
+    return Outcome(
+        "ablation", TITLE, findings, [table], [_picture({context.title_of(name): own for name, own in means.items()})]
+    )
 
 
 def _picture(means: Mapping[str, Sequence[float]]) -> Picture:
     """The paper's Fig. 7."""
     from fedce.pictures import study_plots
 
-    bars = {title_of(name): [100 * value for value in values] for name, values in means.items()}
+    bars = {name: [100 * value for value in values] for name, values in means.items()}
     return Picture(
         "ablation",
         "Average Dice over the sites by the terms that weigh them (the paper's Fig. 7): bars are means over seeds, "

@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from fedce import algorithms
+from fedce.algorithms.titles import title_of
 from fedce.base.config import Config
 from fedce.base.words import cell_text
 from fedce.data import Sites
@@ -16,19 +17,6 @@ from fedce.studies import paper
 
 METHODS = ("standalone", "fedavg", "uniform", "qfedavg", "cffl", "fedci", "cgsv", "fedce", "fedce-sum")
 """The paper's Table 1, and Uniform, which it lacks."""
-TITLES = {
-    "standalone": "Standalone",
-    "fedavg": "FedAvg",
-    "uniform": "Uniform",
-    "qfedavg": "q-FedAvg",
-    "cffl": "CFFL",
-    "fedci": "FedCI",
-    "cgsv": "CGSV",
-    "fedce": "FedCE (Multi.)",
-    "fedce-sum": "FedCE (Sum.)",
-    "fedce-cos": "FedCE, gradient term alone",
-    "fedce-err": "FedCE, data term alone",
-}
 Cell = str | float | None
 
 
@@ -119,6 +107,10 @@ class Context:
         table = table_for(self.config.algorithm, algorithm)
         return self.to_the_letter.model_copy(update={"algorithm": table, "seed": seed, **changes})
 
+    def title_of(self, algorithm: str) -> str:
+        """What tables call an algorithm: with the variant that is trained."""
+        return title_of(table_for(self.config.algorithm, algorithm))
+
     def trainings(self, algorithms: Sequence[str], **changes: Any) -> list[Config]:
         return [self.training(algorithm, seed, **changes) for algorithm in algorithms for seed in self.seeds]
 
@@ -161,10 +153,6 @@ class Study(Protocol):
 def one_seed(context: Context) -> str:
     """Said first where nothing can be said about an order."""
     return f"One seed ({context.seeds[0]}): how much the methods differ by chance is not known, so no order is shown."
-
-
-def title_of(algorithm: str) -> str:
-    return TITLES.get(algorithm, algorithm)
 
 
 def best(values: Mapping[str, float | None], lowest: bool = False) -> str:

@@ -8,7 +8,7 @@ from fedce.base.config import Config
 from fedce.questions import compare as comparing
 from fedce.questions import value as valuing
 from fedce.studies import paper
-from fedce.studies.base import Cell, Context, Outcome, Table, best, title_of
+from fedce.studies.base import Cell, Context, Outcome, Table, best
 from fedce.valuation import shapley
 from fedce.valuation.agreement import Interval, agreement, bootstrap_agreement
 from fedce.valuation.standing import NO_DIFFERENCE, exceeds
@@ -55,7 +55,7 @@ def _agreement(context: Context, rows: list[comparing.Row], truth: valuing.Truth
         header,
         [
             [
-                title_of(row.algorithm),
+                context.title_of(row.algorithm),
                 _percent(row.truth_pearson),
                 _interval(context, row.algorithm, truth),
                 row.truth_pearson_p,
@@ -183,7 +183,7 @@ def _mean_dice(context: Context) -> list[float]:
 
 def _shares(context: Context, rows: list[comparing.Row], truth: valuing.Truth) -> Table:
     cells: list[list[Cell]] = [
-        [title_of(row.algorithm), *(100 * row.contributions[site] for site in context.names)] for row in rows
+        [context.title_of(row.algorithm), *(100 * row.contributions[site] for site in context.names)] for row in rows
     ]
     cells.append(["leave-one-out", *(100 * truth.shares[site] for site in context.names)])
     return Table(
@@ -230,12 +230,12 @@ def _agrees_best(context: Context, rows: list[comparing.Row], truth: valuing.Tru
     def named(name: str) -> str:
         ends = intervals[name]
         where = "no interval" if ends is None else f"{ends.low:.2f} to {ends.high:.2f}"
-        return f"{title_of(name)} {known[name]:.2f} ({where})"
+        return f"{context.title_of(name)} {known[name]:.2f} ({where})"
 
     own = intervals[first]
     others = [intervals[name] for name in known if name != first]
     if own is not None and own.low > 0 and all(other is not None and other.high < own.low for other in others):
-        return f"{title_of(first)} agrees best with leave-one-out, by Pearson's correlation: {named(first)}."
+        return f"{context.title_of(first)} agrees best with leave-one-out, by Pearson's correlation: {named(first)}."
     ours = "" if first == "fedce" or "fedce" not in known else f", and {named('fedce')}"
     if known[first] <= 0:
         return (

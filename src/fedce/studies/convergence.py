@@ -10,7 +10,7 @@ from scipy.signal import savgol_filter
 
 from fedce.base.config import Config
 from fedce.federation.session import Result
-from fedce.studies.base import Cell, Context, Outcome, Picture, Table, title_of
+from fedce.studies.base import Cell, Context, Outcome, Picture, Table
 from fedce.valuation.standing import said, standing
 
 TITLE = "Convergence"
@@ -39,9 +39,10 @@ def evaluate(context: Context) -> Outcome:
         "Mean validation Dice of the common model before the first round and after each, mean over seeds: "
         "smoothed (Savitzky-Golay), with the raw curve behind it.",
         study_plots.curves(
-            {title_of(name): (curves[name].tolist(), smooth[name].tolist()) for name in curves}, "validation Dice"
+            {context.title_of(name): (curves[name].tolist(), smooth[name].tolist()) for name in curves},
+            "validation Dice",
         ).encode(),
-        data=Table("convergence", "Raw curves.", ["rounds done", *curves], rows, digits=4),
+        data=Table("convergence", "Raw curves.", ["rounds done", *map(context.title_of, curves)], rows, digits=4),
     )
     ends = {name: float(curve[-1]) for name, curve in smooth.items()}
     target = 0.9 * max(ends.values())
@@ -50,11 +51,14 @@ def evaluate(context: Context) -> Outcome:
         "rounds-to-target",
         f"Rounds until the smoothed curve reaches 90 % of the highest end ({target:.3f}), and where it ends.",
         ["method", "rounds", "ends at"],
-        [[title_of(name), "never" if reached[name] is None else str(reached[name]), ends[name]] for name in curves],
+        [
+            [context.title_of(name), "never" if reached[name] is None else str(reached[name]), ends[name]]
+            for name in curves
+        ],
         digits=3,
     )
     last = {name: [float(smoothed(curve)[-1]) for curve in own] for name, own in by_seed.items()}
-    findings = [said(standing(last), "highest end", lambda name: f"{ends[name]:.3f}", title_of)]
+    findings = [said(standing(last), "highest end", lambda name: f"{ends[name]:.3f}", context.title_of)]
     return Outcome("convergence", TITLE, findings, [table], [picture])
 
 

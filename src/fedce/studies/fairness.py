@@ -1,12 +1,13 @@
 """Table 2: who is served how, against what each site reaches alone."""
 
+from collections.abc import Callable
 from math import dist
 from statistics import fmean
 
 from fedce.base.config import Config
 from fedce.questions import compare as comparing
 from fedce.studies import paper
-from fedce.studies.base import Cell, Context, Outcome, Table, title_of
+from fedce.studies.base import Cell, Context, Outcome, Table
 from fedce.valuation.standing import exceeds, said, standing
 
 TITLE = "Performance fairness (the paper's Table 2)"
@@ -35,7 +36,7 @@ def evaluate(context: Context) -> Outcome:
         header,
         [
             [
-                title_of(row.algorithm),
+                context.title_of(row.algorithm),
                 None if row.standalone_pearson is None else 100 * row.standalone_pearson,
                 _p(row.standalone_pearson_p),
                 None if row.standalone_euclid is None else 100 * row.standalone_euclid,
@@ -54,7 +55,7 @@ def evaluate(context: Context) -> Outcome:
         ["method", *context.names, "sites that lose"],
         [
             [
-                title_of(row.algorithm),
+                context.title_of(row.algorithm),
                 *(f"{100 * row.gain[site]:+.2f}" for site in context.names),
                 str(sum(value < 0 for value in row.gain.values())),
             ]
@@ -62,7 +63,7 @@ def evaluate(context: Context) -> Outcome:
             if row.gain
         ],
     )
-    return Outcome("fairness", TITLE, _findings(rows, alone, bool(printed)), [fairness, gain])
+    return Outcome("fairness", TITLE, _findings(rows, alone, bool(printed), context.title_of), [fairness, gain])
 
 
 def _p(value: float | None) -> str | None:
@@ -77,7 +78,9 @@ def _printed(numbers: tuple[float, float, float] | None) -> list[Cell]:
     return [correlation, _p(p), euclid]
 
 
-def _findings(rows: list[comparing.Row], alone: comparing.Row, in_the_paper: bool) -> list[str]:
+def _findings(
+    rows: list[comparing.Row], alone: comparing.Row, in_the_paper: bool, title_of: Callable[[str], str]
+) -> list[str]:
     by_name = {row.algorithm: row for row in rows}
     distances = {name: _distances(row, alone) for name, row in by_name.items()}
     findings = [

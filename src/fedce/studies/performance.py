@@ -1,12 +1,12 @@
 """Table 1: what each method does for each site, and the appendix's deviations over seeds."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 
 from fedce.base.config import Config
 from fedce.questions.compare import Row
 from fedce.studies import paper
-from fedce.studies.base import Cell, Context, Outcome, Table, one_seed, title_of
+from fedce.studies.base import Cell, Context, Outcome, Table, one_seed
 from fedce.valuation.fairness import sample_std
 from fedce.valuation.standing import NO_DIFFERENCE, Standing, exceeds, said, standing
 
@@ -21,7 +21,7 @@ def evaluate(context: Context) -> Outcome:
     rows = context.compare(context.methods)
     tables = [_dice(context, rows)]
     if len(rows[0].dice_by_class) > 1:
-        tables.append(_by_class(rows))
+        tables.append(_by_class(context, rows))
     if context.printed:
         tables.append(_beside_the_paper(context, rows))
     return Outcome("performance", TITLE, _findings(context, rows), tables)
@@ -34,7 +34,7 @@ def _dice(context: Context, rows: list[Row]) -> Table:
         ["method", *context.names, "Avg.", "Std.", "worst"],
         [
             [
-                title_of(row.algorithm),
+                context.title_of(row.algorithm),
                 *(_over_seeds(context, row, site) for site in context.names),
                 100 * row.mean,
                 100 * row.std_over_sites,
@@ -55,13 +55,13 @@ def _over_seeds(context: Context, row: Row, site: str) -> Cell:
     return f"{mean:.2f} ± {deviation:.2f}" if len(context.seeds) > 1 else mean
 
 
-def _by_class(rows: list[Row]) -> Table:
+def _by_class(context: Context, rows: list[Row]) -> Table:
     classes = list(rows[0].dice_by_class)
     return Table(
         "dice-by-class",
         "Test Dice by class, %: mean over sites and seeds.",
         ["method", *classes],
-        [[title_of(row.algorithm), *(100 * row.dice_by_class[name] for name in classes)] for row in rows],
+        [[context.title_of(row.algorithm), *(100 * row.dice_by_class[name] for name in classes)] for row in rows],
     )
 
 
@@ -73,7 +73,7 @@ def _beside_the_paper(context: Context, rows: list[Row]) -> Table:
         ["method", "Avg.", "paper's", "Std.", "paper's", "site 5", "paper's"],
         [
             [
-                title_of(row.algorithm),
+                context.title_of(row.algorithm),
                 100 * row.mean,
                 fmean(printed[row.algorithm]) if row.algorithm in printed else None,
                 100 * row.std_over_sites,
@@ -95,10 +95,18 @@ def _findings(context: Context, rows: list[Row]) -> list[str]:
     findings = [one_seed(context)] if len(context.seeds) == 1 else []
     findings += [
         said(
-            highest, "highest average of the federated methods", lambda m: f"{100 * federated[m].mean:.1f} %", title_of
+            highest,
+            "highest average of the federated methods",
+            lambda m: f"{100 * federated[m].mean:.1f} %",
+            context.title_of,
         ),
-        said(fairest, "smallest deviation over sites", lambda m: f"{100 * federated[m].std_over_sites:.1f}", title_of),
-        said(safest, "highest Dice at its worst site", lambda m: f"{100 * federated[m].worst:.1f} %", title_of),
+        said(
+            fairest,
+            "smallest deviation over sites",
+            lambda m: f"{100 * federated[m].std_over_sites:.1f}",
+            context.title_of,
+        ),
+        said(safest, "highest Dice at its worst site", lambda m: f"{100 * federated[m].worst:.1f} %", context.title_of),
     ]
     if context.printed:
         findings.append(
@@ -106,7 +114,7 @@ def _findings(context: Context, rows: list[Row]) -> list[str]:
             + _as_in_the_paper(highest, fairest)
         )
     if alone := next((row for row in rows if row.algorithm == "standalone"), None):
-        findings.append(_against(alone, means))
+        findings.append(_against(alone, means, context.title_of))
     return findings
 
 
@@ -118,7 +126,7 @@ def _as_in_the_paper(*standings: Standing) -> str:
     return "these runs can't show whether it is so here."
 
 
-def _against(alone: Row, means: Mapping[str, Sequence[float]]) -> str:
+def _against(alone: Row, means: Mapping[str, Sequence[float]], title_of: Callable[[str], str]) -> str:
     """Who stays below training alone, who is above it, and of whom neither can be shown."""
     reached = alone.over_sites(fmean)
     below = [title_of(name) for name, own in means.items() if exceeds(reached, own)]

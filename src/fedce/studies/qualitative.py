@@ -9,7 +9,7 @@ from fedce.base.config import Config
 from fedce.pictures.examples import example
 from fedce.questions.predict import load_learner
 from fedce.record.folder import RunFolder
-from fedce.studies.base import Cell, Context, Outcome, Picture, Table, best, title_of
+from fedce.studies.base import Cell, Context, Outcome, Picture, Table, best
 
 TITLE = "Example segmentations"
 
@@ -30,9 +30,9 @@ def evaluate(context: Context) -> Outcome:
         for site in context.sites:
             learner, _, _ = load_learner(run, site.name if personal else None, trust_code=True)
             found = example(site, learner.predict)
-            cells[site.name].append((found.picture, f"{title_of(name)} {found.dice:.2f}"))
+            cells[site.name].append((found.picture, f"{context.title_of(name)} {found.dice:.2f}"))
             scores[name].append(found.dice)
-            rows.append([site.name, found.file, name, found.dice])
+            rows.append([site.name, found.file, context.title_of(name), found.dice])
     picture = Picture(
         "examples",
         "The first test case of each site (not chosen), by method: truth green, prediction amber, and the Dice of "
@@ -42,5 +42,7 @@ def evaluate(context: Context) -> Outcome:
         data=Table("examples", "Dice of the images shown.", ["site", "image", "method", "Dice"], rows, digits=4),
     )
     first = best({name: fmean(values) for name, values in scores.items()})
-    findings = [f"On these {len(cells)} images {title_of(first)} has the highest mean Dice; so few decide nothing."]
+    findings = [
+        f"On these {len(cells)} images {context.title_of(first)} has the highest mean Dice; so few decide nothing."
+    ]
     return Outcome("qualitative", TITLE, findings, [], [picture])

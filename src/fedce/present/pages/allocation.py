@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 
+from fedce.algorithms.titles import printed_name
 from fedce.base.files import write_bytes
 from fedce.present.pages import page
 from fedce.present.sentences import in_doubt
@@ -29,6 +30,7 @@ def write_allocation(
         "allocation.html.j2",
         name=run.path.resolve().name,
         data_name=Path(found.results["data"]).name,
+        method=printed_name(run.config.algorithm),
         results=found.results,
         rule=rule,
         budget=f"{money(budget):,}",

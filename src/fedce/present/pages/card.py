@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from fedce.algorithms.titles import printed_name
 from fedce.base.config import BUILT_IN, Config
 from fedce.base.files import read_tensors
 from fedce.record.folder import RunFolder
@@ -54,7 +55,10 @@ def _own_models(run: RunFolder) -> list[Path]:
 
 def _training(config: Config, results: Mapping[str, Any]) -> str:
     trained = {site: n for site, n in results["train_images"].items() if site not in config.leave_out}
-    sentences = [f"{sum(trained.values())} training images of {len(trained)} sites: {', '.join(trained)}."]
+    sentences = [
+        f"{sum(trained.values())} training images of {len(trained)} sites: {', '.join(trained)}.",
+        f"The method is {printed_name(config.algorithm)}, for {results['rounds']} rounds.",
+    ]
     if results["data"] in BUILT_IN:
         sentences.append("A program drew the images; they are no patient's.")
     if config.leave_out:

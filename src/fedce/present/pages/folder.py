@@ -8,6 +8,7 @@ from statistics import fmean
 from typing import Any
 from urllib.parse import quote
 
+from fedce.algorithms.titles import printed_name
 from fedce.base.errors import FedceError, RunError
 from fedce.base.files import write_bytes
 from fedce.present.pages import page
@@ -22,6 +23,8 @@ class Finished:
     """A run that has results."""
 
     name: str
+    method: str
+    """With its variant, where it has several."""
     results: dict[str, Any]
     fingerprints: dict[str, str]
     has_report: bool
@@ -40,7 +43,8 @@ class Finished:
             "name": self.name,
             "link": f"{quote(self.name)}/report.html" if self.has_report else None,
             "data_name": Path(results["data"]).name,
-            **{key: results[key] for key in ("algorithm", "rounds", "seed")},
+            "algorithm": self.method,
+            **{key: results[key] for key in ("rounds", "seed")},
             **{key: results["fairness"][key] for key in ("mean", "std", "worst")},
             "worst_site": min(dice, key=dice.get),
             "looked": self.looked,
@@ -91,7 +95,14 @@ def _read(run: RunFolder) -> Finished | Unfinished:
         results = checked(run).results
         if not (fingerprints := fingerprints_of(run.ledger())):
             return Unfinished(name, f"{run.ledger_file.name} is missing or does not say what data was used")
-        return Finished(name, results, fingerprints, run.report_file.exists(), looked_for_cheats(run.config))
+        return Finished(
+            name,
+            printed_name(run.config.algorithm),
+            results,
+            fingerprints,
+            run.report_file.exists(),
+            looked_for_cheats(run.config),
+        )
     except FedceError as error:
         # Where the folder lies on somebody's machine is nobody else's business.
         return Unfinished(name, str(error).replace(str(run.path), name))
@@ -125,7 +136,7 @@ def _group(runs: Sequence[Finished]) -> dict[str, Any]:
 
 
 def _by_site(run: Finished, key: str) -> dict[str, Any]:
-    return {"name": run.name, "algorithm": run.results["algorithm"], "seed": run.results["seed"], key: run.results[key]}
+    return {"name": run.name, "algorithm": run.method, "seed": run.results["seed"], key: run.results[key]}
 
 
 def summary(runs: Sequence[Finished], n_runs: int) -> list[str]:
@@ -142,7 +153,7 @@ def _comparison(group: Sequence[Finished]) -> list[str]:
     """Which method serves the sites better or more evenly, as far as seeds that all of them have show it."""
     by_method: dict[str, dict[int, Finished]] = {}
     for run in group:
-        by_method.setdefault(run.results["algorithm"], {})[run.results["seed"]] = run
+        by_method.setdefault(run.method, {})[run.results["seed"]] = run
     seeds = sorted(set.intersection(*(set(runs) for runs in by_method.values())))
     n_rounds, data_name = group[0].results["rounds"], Path(group[0].results["data"]).name
     about = f"{len(group)} runs of {n_rounds} round{'s' if n_rounds > 1 else ''} on the same {data_name}"

@@ -10,6 +10,7 @@ from statistics import median
 from time import localtime, strftime
 from typing import Any
 
+from fedce.algorithms.titles import printed_name
 from fedce.base.config import Config
 from fedce.base.words import duration
 from fedce.present.columns import sites_table
@@ -77,7 +78,7 @@ def values_of(record: Record, run: Path, now: float) -> dict[str, Any]:
     config, results = record.config, record.results
     return {
         "name": run.resolve().name,
-        "algorithm": config.algorithm.name,
+        "algorithm": printed_name(config.algorithm),
         # The folder's name alone, as in the report.
         "data_name": Path(config.data.source).name,
         "seed": config.seed,

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from fedce.algorithms.titles import printed_name
 from fedce.base.errors import RunError
 from fedce.base.files import write_bytes
 from fedce.present.columns import sites_table
@@ -41,6 +42,7 @@ def write_report(run: RunFolder, *, examples: bool = True) -> Path:
         name=run.path.resolve().name,
         # The folder's name alone: where it lies on somebody's machine is nobody else's business.
         data_name=Path(results["data"]).name,
+        method=printed_name(run.config.algorithm),
         results=results,
         summary=[*summary(results, run.config, measured), *in_doubt(found.doubt)],
         truths=measured,

@@ -1,0 +1,61 @@
+"""What tables, pages and the terminal call a method: with its variant, where it has several (D16)."""
+
+from dataclasses import fields
+
+from fedce.algorithms import ALGORITHMS
+from fedce.base.config import AlgorithmConfig
+
+TITLES = {
+    "standalone": "Standalone",
+    "fedavg": "FedAvg",
+    "uniform": "Uniform",
+    "qfedavg": "q-FedAvg",
+    "cffl": "CFFL",
+    "fedci": "FedCI",
+    "cgsv": "CGSV",
+    "fedprox": "FedProx",
+    "ditto": "Ditto",
+    "afl": "AFL",
+    "fedbn": "FedBN",
+    "fedadam": "FedAdam",
+    "fedyogi": "FedYogi",
+    "krum": "Krum",
+    "trimmed-mean": "Trimmed mean",
+    "fedce": "FedCE (Multi.)",
+    "fedce-sum": "FedCE (Sum.)",
+    "fedce-cos": "FedCE, gradient term alone",
+    "fedce-err": "FedCE, data term alone",
+}
+SPELLED = {"normalized": "normalised", "lipschitz": "published"}
+"""Variants that are printed otherwise than they are set."""
+
+
+def title_of(table: AlgorithmConfig) -> str:
+    """The method's title.
+
+    >>> title_of(AlgorithmConfig(name="fedavg")), title_of(AlgorithmConfig(name="qfedavg"))
+    ('FedAvg', 'q-FedAvg, normalised')
+    """
+    title, variant = TITLES.get(table.name, table.name), variant_of(table)
+    return f"{title}, {variant}" if variant else title
+
+
+def printed_name(table: AlgorithmConfig) -> str:
+    """The name by which a method is asked for, or its title where that name alone does not say which variant ran.
+
+    >>> printed_name(AlgorithmConfig(name="fedavg")), printed_name(AlgorithmConfig(name="afl", variant="published"))
+    ('fedavg', 'AFL, published')
+    """
+    return title_of(table) if variant_of(table) else table.name
+
+
+def variant_of(table: AlgorithmConfig) -> str | None:
+    """Which variant of a built-in method runs; None where it has only one."""
+    if table.name not in ALGORITHMS:
+        return None
+    kind, _ = ALGORITHMS[table.name]
+    for option in fields(kind):  # type: ignore[arg-type]
+        if option.name == "variant":
+            chosen = str(table.options.get("variant", option.default))
+            return SPELLED.get(chosen, chosen)
+    return None
