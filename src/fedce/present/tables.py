@@ -57,20 +57,23 @@ def truth_table(truth: "Truth") -> Table:
 
 
 def compare_tables(rows: "Sequence[Row]", width: int) -> list[Table]:
-    """The comparison in two pieces: Dice by site, then everything else that there is."""
+    """The comparison in pieces: Dice by site, the other metrics by site, then everything else that there is."""
     from fedce.questions.compare import table as cells_of
+    from fedce.questions.compare import tables_by_site
 
     header, lines = cells_of(rows)
     # Files have room for the whole name.
     header = [name.replace("Standalone", "alone") for name in header]
     cells = [[cell.split(" ± ")[0] for cell in line] for line in lines]
     n_dice = 1 + len(rows[0].dice) + 2
-    rest = [0, *(i for i in range(n_dice, len(header)) if any(line[i] != "-" for line in cells))]
-    tables = []
-    for title, columns in (("Dice, %", range(n_dice)), ("fairness, agreement with the truth, cost", rest)):
-        part = Cells([header[i] for i in columns], [[line[i] for i in columns] for line in cells])
-        tables += tables_that_fit(part, width, title)
-    return tables
+    n_metrics = n_dice + len(rows[0].metrics)
+    rest = [0, *(i for i in range(n_metrics, len(header)) if any(line[i] != "-" for line in cells))]
+    pieces = [
+        (Cells([header[i] for i in columns], [[line[i] for i in columns] for line in cells]), title)
+        for columns, title in ((range(n_dice), "Dice, %"), (rest, "fairness, agreement with the truth, cost"))
+    ]
+    pieces[1:1] = [(Cells(found.header, found.cells), found.title) for found in tables_by_site(rows)]
+    return [table for part, title in pieces for table in tables_that_fit(part, width, title)]
 
 
 def allocation_tables(payouts: "Mapping[str, Payout]", rule: str, width: int) -> list[Table]:

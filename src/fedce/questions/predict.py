@@ -8,7 +8,6 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from fedce.base.code import code_in
 from fedce.base.config import DataConfig
 from fedce.base.errors import ConfigError, DataError, Problems, RunError
 from fedce.base.files import read_tensors, write_bytes, writing
@@ -18,6 +17,7 @@ from fedce.data.overlays import overlay
 from fedce.data.pixels import Classes, image_bytes, to_bytes, wide, with_channels
 from fedce.data.resizing import from_size, to_size
 from fedce.data.volumes import nifti_bytes, read_itk, sliced, unsliced
+from fedce.federation.plan import code_of
 from fedce.learning import networks as models
 from fedce.learning.learner import Learner
 from fedce.record.folder import RunFolder
@@ -88,10 +88,8 @@ def _save(path: Path, picture: Image.Image) -> None:
 def load_learner(run: RunFolder, site: str | None, *, trust_code: bool) -> tuple[Learner, Classes, Shape]:
     """The run's network with its weights, its classes, and the shape of the images that it was trained on."""
     config = run.config
-    code = {key: path for key, path in code_in(config).items() if key in ("model.name", "train.loss")}
-    if code and not trust_code:
-        named = ", ".join(f"{key} = {path}" for key, path in code.items())
-        raise ConfigError(f"{run.config_file} names code that would be run ({named}); add --trust-code if you trust it")
+    if not trust_code:
+        check_names_no_code(run, "model.name", "train.loss")
     path = run.site_model_file(site) if site else run.model_file
     if not path.exists():
         own = sorted(file.stem for file in run.site_model_file("").parent.glob("*.safetensors"))
@@ -111,6 +109,14 @@ def load_learner(run: RunFolder, site: str | None, *, trust_code: bool) -> tuple
         raise RunError(f"{path} does not fit [model] in {run.config_file}: {error}") from None
     n_channels, height, width = about["shape"]
     return learner, classes, (n_channels, height, width)
+
+
+def check_names_no_code(run: RunFolder, *keys: str) -> None:
+    """What somebody else's run names at these keys, or in these lists, must not be code that this command would run."""
+    code = {key: path for key, path in code_of(run.config).items() if key in keys or key.partition(".")[0] in keys}
+    if code:
+        named = ", ".join(f"{key} = {path}" for key, path in code.items())
+        raise ConfigError(f"{run.config_file} names code that would be run ({named}); add --trust-code if you trust it")
 
 
 def mask_values(masks: Masks, classes: Classes) -> NDArray[np.uint8]:

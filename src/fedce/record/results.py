@@ -85,6 +85,8 @@ def _evaluated(end: Entry) -> dict[str, Any]:
         "validation_interval": {site: told.get("validation_interval") for site, told in end["evaluations"].items()},
         "fairness": fairness(list(dice.values())).as_dict() if dice else {},
         **_metrics(evaluations),
+        # An earlier version's end does not say how metrics are shown.
+        **({"metrics_shown": end["metrics"]} if "metrics" in end else {}),
     }
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from fedce.base.config import Config
-from fedce.studies.base import Context, Outcome, Table, one_seed, title_of
+from fedce.studies.base import Context, Outcome, Table, one_seed, other_metrics, title_of
 from fedce.studies.contribution import truth_of
 from fedce.valuation.fairness import sample_std
 from fedce.valuation.standing import NO_DIFFERENCE, exceeds, said, standing
@@ -51,7 +51,7 @@ def evaluate(context: Context) -> Outcome:
         ),
         f"In the paper both terms together beat each alone on both tasks: {_together(means, spreads)}",
     ]
-    return Outcome("ablation", TITLE, findings, [table])
+    return Outcome("ablation", TITLE, findings, [table, *other_metrics(rows)])
 
 
 def _together(means: Mapping[str, Sequence[float]], spreads: Mapping[str, Sequence[float]]) -> str:

@@ -12,6 +12,7 @@ from fedce.data import Sites
 from fedce.federation.session import Result
 from fedce.questions.compare import Row, compare, table_for
 from fedce.questions.jobs import Store
+from fedce.questions.metrics import metric_tables
 from fedce.studies import paper
 
 METHODS = ("standalone", "fedavg", "uniform", "qfedavg", "cffl", "fedci", "cgsv", "fedce", "fedce-sum")
@@ -156,6 +157,12 @@ class Study(Protocol):
     def trainings(self, context: Context) -> list[Config]: ...
 
     def evaluate(self, context: Context) -> Outcome: ...
+
+
+def other_metrics(rows: Sequence[Row]) -> list[Table]:
+    """A table for each metric beside Dice that the experiment asks for."""
+    found = metric_tables({title_of(row.algorithm): row.metrics_by_site for row in rows}, list(rows[0].dice))
+    return [Table(one.name, f"{one.title}.", one.header, one.cells) for one in found]
 
 
 def one_seed(context: Context) -> str:

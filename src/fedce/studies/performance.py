@@ -6,7 +6,7 @@ from statistics import fmean
 from fedce.base.config import Config
 from fedce.questions.compare import Row
 from fedce.studies import paper
-from fedce.studies.base import Cell, Context, Outcome, Table, one_seed, title_of
+from fedce.studies.base import Cell, Context, Outcome, Table, one_seed, other_metrics, title_of
 from fedce.valuation.fairness import sample_std
 from fedce.valuation.standing import NO_DIFFERENCE, Standing, exceeds, said, standing
 
@@ -24,7 +24,7 @@ def evaluate(context: Context) -> Outcome:
         tables.append(_by_class(rows))
     if context.printed:
         tables.append(_beside_the_paper(context, rows))
-    return Outcome("performance", TITLE, _findings(context, rows), tables)
+    return Outcome("performance", TITLE, _findings(context, rows), [*tables, *other_metrics(rows)])
 
 
 def _dice(context: Context, rows: list[Row]) -> Table:
