@@ -31,6 +31,7 @@ def code_in(config: Config) -> dict[str, str]:
     Names that installed packages give their things count only as paths: `federation.plan.code_of` finds those too.
     """
     named = {"algorithm.name": config.algorithm.name, "model.name": config.model.name, "train.loss": config.train.loss}
+    named["data.format"] = config.data.format
     named |= {f"metrics.{i}": name for i, name in enumerate(config.metrics)}
     named |= {f"freerider.plant.{site}": kind for site, kind in config.freerider.plant.items()}
     safe = {*SAFE_LOSSES, *(() if _may_fetch(config.model.options) else SAFE_NETWORKS)}

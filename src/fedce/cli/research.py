@@ -181,8 +181,8 @@ def study(
     workers: int,
     as_json: bool,
 ) -> None:
-    """Tables and figures of the paper: performance, fairness, contribution, convergence, free-rider, shift, ablation,
-    qualitative, data, scaling, theory; several with commas between, or all. Beyond the paper: robustness."""
+    """Tables and figures of the paper, such as performance, fairness, contribution; docs/studies.md lists them. Several
+    with commas between, or all; or a study of your own, package.module:NAME."""
     from fedce.base.config import load
     from fedce.present.progress import JobsDisplay
     from fedce.present.tables import study_tables
@@ -205,8 +205,8 @@ def study(
         context = studies.Context(config, numbers, kept, compared, largest)
         display.estimate(kept, studies.needed(names, context), workers, ask=False)
         outcomes = studies.conduct(names, context, workers, display.progress)
-        folder = out or Path("runs") / f"study-{name}-{Path(config.data.source).name}"
-        writing.write(folder, outcomes, studies.about(context, command_line()))
+        folder = out or Path("runs") / f"study-{name.replace(':', '.')}-{Path(config.data.source).name}"
+        writing.write(folder, outcomes, studies.about(names, context, command_line()))
         # From the files, so that 'fedce report' gives the same page again.
         page = write_study_report(folder)
         display.show(*study_tables(outcomes, display.stdout.width))

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
-from statistics import median
 from typing import TYPE_CHECKING
 
 from rich.console import RenderableType
@@ -11,7 +10,9 @@ from rich.table import Table
 from fedce.present.terminal import Cells, safe_text, tables_that_fit
 
 if TYPE_CHECKING:
-    from fedce.data.inspection import Inspection, SiteFacts
+    from rich.console import JustifyMethod
+
+    from fedce.data.inspection import Inspection
     from fedce.data.prepare import Summary
     from fedce.questions.allocation import Payout
     from fedce.questions.compare import Row
@@ -109,36 +110,20 @@ def study_tables(outcomes: "Sequence[Outcome]", width: int) -> list[RenderableTy
 
 def inspection_table(found: "Inspection") -> Table:
     """One row a site: what it has, and how far its grey values are from the others'."""
+    from fedce.present.facts import facts_table
+
     table = Table(
         title="train/validation/test images; marked area, median; distance of grey values", title_justify="left"
     )
-    table.add_column("site")
-    rows = [_inspection_cells(site, distance) for site, distance in zip(found.sites, found.mean_distances, strict=True)]
-    # Eighty characters are few: no column that says nothing new.
-    silent = {"cases"} if all(row["cases"] == row["images"] for row in rows) else set()
-    silent |= set() if any(row["mm"] for row in rows) else {"mm"}
-    names = [name for name in rows[0] if name not in silent]
-    for name in names:
-        # Numbers stay whole in a narrow terminal; the name of a class gives way.
-        table.add_column(safe_text(name), justify="right", no_wrap=not name.endswith(", %"), overflow="fold")
-    for site, row in zip(found.sites, rows, strict=True):
-        table.add_row(safe_text(site.name), *(row[name] for name in names))
+    facts = facts_table(found, "terminal")
+    for name, kind in facts.titles:
+        # Numbers stay whole in a narrow terminal; the names of sites and classes give way.
+        is_whole = kind == "number" and not name.endswith(", %")
+        justify: JustifyMethod = "left" if kind == "key" else "right"
+        table.add_column(safe_text(name), justify=justify, no_wrap=is_whole, overflow="fold")
+    for row in facts.rows:
+        table.add_row(*(safe_text(cell.text) for cell in row))
     return table
-
-
-def _inspection_cells(site: "SiteFacts", distance: float) -> dict[str, str]:
-    sizes = (f"{height}x{width}" for height, width in (site.sizes[0], site.sizes[-1]))
-    spacing = (f"{pixel:.2f}" for pixel in site.spacing or ())
-    return {
-        "images": str(site.n_images),
-        "cases": str(site.n_cases),
-        "split": "/".join(str(n) for n in site.n_by_part.values()),
-        "size": " ".join(dict.fromkeys(sizes)),
-        "mm": " ".join(dict.fromkeys(spacing)),
-        "grey": f"{site.grey.mean.mean():.0f}±{site.grey.std.mean():.0f}",
-        **{f"{name}, %": f"{100 * median(areas):.1f}" for name, areas in site.areas.items()},
-        "distance": f"{distance:.1f}",
-    }
 
 
 def prepared_table(summary: "Summary") -> Table:

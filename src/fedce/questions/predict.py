@@ -12,11 +12,11 @@ from fedce.base.config import DataConfig
 from fedce.base.errors import ConfigError, DataError, Problems, RunError
 from fedce.base.files import read_tensors, write_bytes, writing
 from fedce.core.params import from_named
-from fedce.data.items import is_volume, stem
+from fedce.data.formats import File, Formats
 from fedce.data.overlays import overlay
-from fedce.data.pixels import Classes, image_bytes, to_bytes, wide, with_channels
+from fedce.data.pixels import Classes, to_bytes, wide, with_channels
 from fedce.data.resizing import from_size, to_size
-from fedce.data.volumes import nifti_bytes, read_itk, sliced, unsliced
+from fedce.data.volumes import nifti_bytes, sliced, unsliced
 from fedce.federation.plan import code_of
 from fedce.learning import networks as models
 from fedce.learning.learner import Learner
@@ -27,23 +27,27 @@ from fedce.record.forms import ModelAbout, check
 def predict_files(
     run_path: Path, images: Sequence[Path], out: Path, site: str | None = None, *, trust_code: bool = False
 ) -> Iterator[Path]:
-    """Segment images and volumes. With `trust_code`, Python code that the run's network or loss is named by is run.
+    """Segment images and volumes. With `trust_code`, Python code that the run names is run: network, loss and format.
 
     An image gives NAME.png (the mask, with the values of data.classes) and NAME-overlay.png; a volume NAME.nii.gz, in
     the place and orientation of the volume, and an overlay of the slice where most was found.
     """
     run = RunFolder.open(run_path)
+    if not trust_code:
+        check_names_no_code(run, "data.format")
     learner, classes, shape = load_learner(run, site, trust_code=trust_code)
-    _check_targets(images, out)
+    formats = Formats.named_by(run.config.data.format)
+    stems = [(formats.file(path), out / formats.stem(path)) for path in images]
+    _check_targets(stems)
     # All are looked at before anything is written, so that a bad one leaves nothing half-done.
     problems = Problems()
-    for path in images:
+    for file, _ in stems:
         with problems.collected():
-            read_itk(path) if is_volume(path) else image_bytes(path)
+            file.volume() if file.is_volume else file.image()
     problems.raise_any(f"{len(images)} images")
-    for path in images:
-        predict = _predict_volume if is_volume(path) else _predict_image
-        yield predict(path, out, run.config.data, learner, classes, shape)
+    for file, stem in stems:
+        predict = _predict_volume if file.is_volume else _predict_image
+        yield predict(file, stem, run.config.data, learner, classes, shape)
 
 
 Shape = tuple[int, int, int]
@@ -51,24 +55,24 @@ Shape = tuple[int, int, int]
 Masks = NDArray[np.uint8]
 
 
-def _predict_image(path: Path, out: Path, data: DataConfig, learner: Learner, classes: Classes, shape: Shape) -> Path:
-    pixels = image_bytes(path, data.intensity)
+def _predict_image(file: File, stem: Path, data: DataConfig, learner: Learner, classes: Classes, shape: Shape) -> Path:
+    pixels = file.image(data.intensity)
     masks = _segment(pixels[None], data, learner, shape)[0]
-    target = out / f"{stem(path)}.png"
+    target, picture = _targets(file, stem)
     _save(target, Image.fromarray(mask_values(masks, classes)))
-    _save(out / f"{stem(path)}-overlay.png", overlay(pixels, masks))
+    _save(picture, overlay(pixels, masks))
     return target
 
 
-def _predict_volume(path: Path, out: Path, data: DataConfig, learner: Learner, classes: Classes, shape: Shape) -> Path:
-    volume = read_itk(path)
-    values = to_bytes(sliced(volume, data.plane).values, wide(data.intensity), path)[:, None]
+def _predict_volume(file: File, stem: Path, data: DataConfig, learner: Learner, classes: Classes, shape: Shape) -> Path:
+    volume = file.volume()
+    values = to_bytes(sliced(volume, data.plane).values, wide(data.intensity), file.path)[:, None]
     masks = np.stack([_segment(values[z : z + 1], data, learner, shape)[0] for z in range(len(values))])
     labels = np.stack([mask_values(mask, classes) for mask in masks])
-    target = out / f"{stem(path)}.nii.gz"
+    target, picture = _targets(file, stem)
     write_bytes(target, nifti_bytes(unsliced(labels, volume, data.plane)))
     most = int(masks.any(axis=1).sum(axis=(1, 2)).argmax())
-    _save(out / f"{stem(path)}-overlay.png", overlay(values[most], masks[most]))
+    _save(picture, overlay(values[most], masks[most]))
     return target
 
 
@@ -132,15 +136,20 @@ def mask_values(masks: Masks, classes: Classes) -> NDArray[np.uint8]:
     return result
 
 
-def _check_targets(images: Sequence[Path], out: Path) -> None:
+def _targets(file: File, stem: Path) -> tuple[Path, Path]:
+    """Of the mask and of its overlay."""
+    mask = f"{stem.name}{'.nii.gz' if file.is_volume else '.png'}"
+    return stem.with_name(mask), stem.with_name(f"{stem.name}-overlay.png")
+
+
+def _check_targets(stems: Sequence[tuple[File, Path]]) -> None:
     """Nothing that is read may be overwritten, and no two masks may have one name."""
     targets: set[Path] = set()
-    for path in images:
-        ending = ".nii.gz" if is_volume(path) else ".png"
-        for target in (out / f"{stem(path)}{ending}", out / f"{stem(path)}-overlay.png"):
+    for file, stem in stems:
+        for target in _targets(file, stem):
             if target in targets:
                 raise DataError(f"two images would write {target}; give them other names or run them apart")
             targets.add(target)
-    for path in images:
-        if path.resolve() in {target.resolve() for target in targets}:
-            raise DataError(f"{path} would be overwritten by its mask; choose another --out")
+    for file, _ in stems:
+        if file.path.resolve() in {target.resolve() for target in targets}:
+            raise DataError(f"{file.path} would be overwritten by its mask; choose another --out")

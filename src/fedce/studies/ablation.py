@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from fedce.base.config import Config
-from fedce.studies.base import Context, Outcome, Table, one_seed, other_metrics, title_of
+from fedce.studies.base import Context, Outcome, Study, Table, one_seed, other_metrics, title_of
 from fedce.studies.contribution import truth_of
 from fedce.valuation.fairness import sample_std
 from fedce.valuation.standing import NO_DIFFERENCE, exceeds, said, standing
@@ -68,3 +68,6 @@ def _together(means: Mapping[str, Sequence[float]], spreads: Mapping[str, Sequen
         f"{shown}. The better combination is {gain:+.2f} points in average and {less:+.2f} in deviation over sites "
         "from the better single term."
     )
+
+
+STUDY = Study(TITLE, trainings, evaluate, order=7)

@@ -1,9 +1,9 @@
 """What a study is made of: trainings that it needs, and what it makes of them (tables, pictures, plain findings)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 from fedce import algorithms
 from fedce.base.config import Config
@@ -149,14 +149,17 @@ class Context:
         ]
 
 
-class Study(Protocol):
-    """A module under studies/."""
+@dataclass(frozen=True)
+class Study:
+    """What is trained, and what is made of it. A file of this folder, or of your own, has one: `STUDY`."""
 
-    TITLE: str
-
-    def trainings(self, context: Context) -> list[Config]: ...
-
-    def evaluate(self, context: Context) -> Outcome: ...
+    title: str
+    trainings: Callable[[Context], Sequence[Config]]
+    """All that it needs; what another study or an earlier call has trained is not trained again."""
+    evaluate: Callable[[Context], Outcome]
+    """Called when all of them are done."""
+    order: int | None = None
+    """Its place among those that `fedce study all` conducts; None: only where it is named."""
 
 
 def other_metrics(rows: Sequence[Row]) -> list[Table]:

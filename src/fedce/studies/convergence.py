@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 from scipy.signal import savgol_filter
 
 from fedce.base.config import Config
-from fedce.studies.base import Cell, Context, Outcome, Picture, Table, title_of
+from fedce.studies.base import Cell, Context, Outcome, Picture, Study, Table, title_of
 from fedce.valuation.standing import said, standing
 
 TITLE = "Convergence"
@@ -66,3 +66,6 @@ def smoothed(curve: NDArray[np.float64]) -> NDArray[np.float64]:
         return curve
     result: NDArray[np.float64] = savgol_filter(curve, window, ORDER)
     return result
+
+
+STUDY = Study(TITLE, trainings, evaluate, order=4)

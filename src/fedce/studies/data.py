@@ -3,7 +3,7 @@
 from fedce.base.config import Config
 from fedce.data.inspection import inspect_sites
 from fedce.data.remarks import summary
-from fedce.studies.base import Cell, Context, Outcome, Picture, Table
+from fedce.studies.base import Cell, Context, Outcome, Picture, Study, Table
 
 TITLE = "Data: intensity distributions (the paper's Fig. 3)"
 
@@ -49,3 +49,6 @@ def evaluate(context: Context) -> Outcome:
         data=histograms,
     )
     return Outcome("data", TITLE, summary(found), [distances], [picture])
+
+
+STUDY = Study(TITLE, trainings, evaluate, order=9)

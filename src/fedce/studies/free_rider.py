@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fedce.base.config import Config, FreeRiderConfig
-from fedce.studies.base import Context, Outcome, Picture, Table
+from fedce.studies.base import Context, Outcome, Picture, Study, Table
 
 TITLE = "Free riders"
 ROUNDS_SHOWN = (1, 10, 25, 50, 100, 200)
@@ -135,3 +135,6 @@ def _false_alarms(values: Any, rider: str | None) -> int:
 
 def _similarities(rounds: Sequence[Any], site: str) -> list[float | None]:
     return [entry["sites"].get(site, {}).get("similarity") for entry in rounds]
+
+
+STUDY = Study(TITLE, trainings, evaluate, order=5)

@@ -6,7 +6,7 @@ from statistics import fmean
 from fedce.base.config import Config
 from fedce.questions.compare import Row
 from fedce.studies import paper
-from fedce.studies.base import Cell, Context, Outcome, Table, one_seed, other_metrics, title_of
+from fedce.studies.base import Cell, Context, Outcome, Study, Table, one_seed, other_metrics, title_of
 from fedce.valuation.fairness import sample_std
 from fedce.valuation.standing import NO_DIFFERENCE, Standing, exceeds, said, standing
 
@@ -129,3 +129,6 @@ def _against(alone: Row, means: Mapping[str, Sequence[float]]) -> str:
         which = "the others" if parts else "all federated methods"
         parts.append(f"{which}: {NO_DIFFERENCE}")
     return f"Training alone reaches {100 * alone.mean:.1f} % on average; {'; '.join(parts)}."
+
+
+STUDY = Study(TITLE, trainings, evaluate, order=1)
