@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.console import RenderableType
 from rich.table import Table
 
-from fedce.present.terminal import Cells, safe_text, tables_that_fit
+from fedce.present.terminal import Cells, Wide, safe_text, tables_that_fit
 
 if TYPE_CHECKING:
     from rich.console import JustifyMethod
@@ -69,11 +69,11 @@ def compare_tables(rows: "Sequence[Row]", width: int) -> list[Table]:
     n_dice = 1 + len(rows[0].dice) + 2
     n_metrics = n_dice + len(rows[0].metrics)
     rest = [0, *(i for i in range(n_metrics, len(header)) if any(line[i] != "-" for line in cells))]
-    pieces = [
+    pieces: list[tuple[Wide, str]] = [
         (Cells([header[i] for i in columns], [[line[i] for i in columns] for line in cells]), title)
         for columns, title in ((range(n_dice), "Dice, %"), (rest, "fairness, agreement with the truth, cost"))
     ]
-    pieces[1:1] = [(Cells(found.header, found.cells), found.title) for found in tables_by_site(rows)]
+    pieces[1:1] = [(found, found.title) for found in tables_by_site(rows)]
     return [table for part, title in pieces for table in tables_that_fit(part, width, title)]
 
 
