@@ -109,7 +109,7 @@ def test_a_volume_of_ones_own_keeps_its_place_and_spacing(tmp_path: Path, monkey
     ("read", "line"),
     [
         (lambda path: 1 / 0, "can't read the image .*0.npy: division by zero"),
-        (lambda path: [[1]], "expected numbers, .height, width. or .height, width, 3., but got list"),
+        (lambda path: [[1]], "expected an array of numbers, .height, width. or .height, width, 3., but got list"),
         (lambda path: np.ones((4, 4, 2)), r"but got float64 values of shape \(4, 4, 2\)"),
         (lambda path: np.full((32, 32), np.nan), "values that are no numbers"),
         (lambda path: np.broadcast_to(np.uint8(0), (10_000, 10_000)), "has 10000x10000 pixels; at most 64000000"),
@@ -132,6 +132,9 @@ def test_an_unknown_format_is_one_line(monkeypatch):
         ConfigError, match=r"data\.format: input should be 'auto', .*or package.module:NAME, did you mean 'volumes'"
     ):
         parse({"data": {"format": "volume"}})
+    own = offer(monkeypatch, Format("Mine", ("NPY",), "image", np.load))
+    with pytest.raises(ConfigError, match=r"here:MINE has the endings \('NPY',\), expected some such as"):
+        Formats.named_by(own)
     own = offer(monkeypatch, print)
     with pytest.raises(ConfigError, match=r"data\.format: expected here:MINE to be of class Format, got builtin"):
         Formats.named_by(own)

@@ -3,6 +3,7 @@
 One of your own is named by `data.format`, as package.module:NAME, and is read beside these.
 """
 
+import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -15,12 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedce.base.config import DATA_KINDS
-from fedce.base.errors import DataError
+from fedce.base.errors import ConfigError, DataError
 from fedce.base.registry import find
 from fedce.data import dicom, pixels, volumes
 from fedce.data.pixels import MAX_PIXELS, Bytes, Classes, Intensity, image_bytes, label_values
 
 Values = NDArray[Any]
+EXPECTED = "expected an array of numbers, (height, width) or (height, width, 3)"
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ FORMATS = (
 ANY_IMAGE = _pillow("image", ())
 """What a list names with an ending that is not known."""
 NOT_READ = (".gif", ".webp", ".dcm", ".npy", ".npz", ".jp2", ".svs", ".mat")
-"""Endings of files that hold images, and that are not read: beside a site's images they are told."""
+"""Endings of files that hold images, and that are not read: one beside a site's images is reported."""
 
 
 @dataclass(frozen=True)
@@ -133,12 +135,10 @@ class File:
 
     def _values(self, read: Callable[[Path], Any]) -> Values:
         values = self._read(read, "image")
-        shape = getattr(values, "shape", None)
-        if not isinstance(values, np.ndarray) or not _is_picture(values.shape) or values.dtype.kind not in "buif":
-            what = (
-                f"{values.dtype} values of shape {shape}" if isinstance(values, np.ndarray) else type(values).__name__
-            )
-            raise DataError(f"{self.path}: expected numbers, (height, width) or (height, width, 3), but got {what}")
+        if not isinstance(values, np.ndarray):
+            raise DataError(f"{self.path}: {EXPECTED}, but got {type(values).__name__}")
+        if not _is_picture(values.shape) or values.dtype.kind not in "buif":
+            raise DataError(f"{self.path}: {EXPECTED}, but got {values.dtype} values of shape {values.shape}")
         if values.shape[0] * values.shape[1] > MAX_PIXELS:
             raise DataError(
                 f"{self.path} has {values.shape[1]}x{values.shape[0]} pixels; at most {MAX_PIXELS} are read"
@@ -173,6 +173,8 @@ class Formats:
         if kind in DATA_KINDS:
             return cls()
         own = find(kind, {}, Format, "fedce.formats", "data.format")
+        if not own.endings or not all(re.fullmatch(r"(\.[^.A-Z/]+)+", end) for end in own.endings):
+            raise ConfigError(f"data.format: {kind} has the endings {own.endings}, expected some such as ('.npy',)")
         return cls((own, *FORMATS), f"{kind} {_digest_of(own)}")
 
     def searched(self, kind: str) -> tuple[Format, ...]:
