@@ -13,7 +13,7 @@ import numpy as np
 
 from fedce.base.config import Config
 from fedce.base.errors import ConfigError
-from fedce.base.ranges import SCORE, Range
+from fedce.base.ranges import MAX_METRICS, METRIC, SCORE, Range
 from fedce.base.registry import find, full_name
 from fedce.core.messages import Measured
 from fedce.core.scoring import Floats, Grouping
@@ -157,6 +157,7 @@ METRICS: Mapping[str, Metric] = {
 NAMED: Mapping[str, Any] = {DICE: None, **METRICS}
 """What an experiment may name; Dice is measured elsewhere."""
 GROUP = "fedce.metrics"
+MOST_DIGITS = 12
 
 
 def metric_path(name: str) -> str:
@@ -173,19 +174,30 @@ def _metric(path: str) -> Metric:
 
 
 def _check_own(metric: Metric, path: str) -> None:
-    """Try somebody's metric on two small masks, so that one that can't be used is found before round 1."""
+    """Whether somebody's metric can be used and recorded, so that one that can't is found before round 1."""
+    if not (isinstance(metric.title, str) and isinstance(metric.higher_is_better, bool)):
+        raise ConfigError(f"metrics: {path} needs a title, and True or False for higher_is_better")
+    if not (isinstance(metric.digits, int) and 0 <= metric.digits <= MOST_DIGITS):
+        raise ConfigError(f"metrics: {path} has digits = {metric.digits!r}, expected 0 to {MOST_DIGITS}")
+    if not (isinstance(metric.bounds, Range) and metric.bounds.low in METRIC and metric.bounds.high in METRIC):
+        raise ConfigError(f"metrics: {path} has the bounds {metric.bounds}, expected a Range within {METRIC}")
+    # One that is for images alone, or for volumes alone, is fine where there are no others.
+    problems = [_trial(metric, shape) for shape in ((8, 8), (4, 8, 8))]
+    if all(problems):
+        raise ConfigError(f"metrics: {path} can't measure two masks: {problems[0]}")
+
+
+def _trial(metric: Metric, shape: tuple[int, ...]) -> str | None:
+    """What is wrong with what a metric makes of two equal masks of two classes."""
     import torch
 
-    mask = torch.zeros(1, 2, 8, 8, dtype=torch.uint8)
+    mask = torch.zeros(1, 2, *shape, dtype=torch.uint8)
     mask[..., 2:6, 2:6] = 1
     try:
-        shape = tuple(metric.of(Masks(mask, mask, None), 1.0).shape)
+        found = tuple(metric.of(Masks(mask, mask, None), 1.0).shape)
     except Exception as error:  # noqa: BLE001 (it is somebody's own code, which may raise anything)
-        raise ConfigError(f"metrics: {path} can't measure two masks ({type(error).__name__}: {error})") from None
-    if shape != (1, 2):
-        raise ConfigError(
-            f"metrics: {path} gave shape {shape} for two classes, expected (1, 2): a value for each class"
-        )
+        return f"{type(error).__name__}: {error}"
+    return None if found == (1, 2) else f"expected a value for each class, shape (1, 2), got shape {found}"
 
 
 def heading_of(results: Mapping[str, Any], name: str) -> Heading:
@@ -207,6 +219,8 @@ class Measures:
     @classmethod
     def asked_by(cls, config: Config) -> "Measures":
         paths = dict.fromkeys(metric_path(name) for name in config.metrics)
+        if len(paths) > MAX_METRICS:
+            raise ConfigError(f"metrics: expected at most {MAX_METRICS}, got {len(paths)}")
         asked = tuple(_metric(path) for path in paths if path != DICE)
         return cls(asked, config.surface_tolerance)
 
@@ -253,5 +267,11 @@ def _values(metric: Metric, masks: Masks, tolerance: float) -> Floats:
     """(classes); NaN where the metric is undefined."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # MONAI warns of empty masks, which are counted here.
-        values: Any = metric.of(masks, tolerance)[0].double().numpy()
+        try:
+            values: Any = metric.of(masks, tolerance)[0].double().numpy()
+        except Exception as error:
+            if metric.name in METRICS:
+                raise
+            shape, what = tuple(masks.truth.shape), f"{type(error).__name__}: {error}"
+            raise ConfigError(f"metrics: {metric.name} can't measure masks of shape {shape} ({what})") from None
     return np.where(np.isfinite(values), values, np.nan)
