@@ -31,8 +31,8 @@ def decode(config: DataConfig) -> float:
     found = find_items(config, problems)
     how = Reading(FOREGROUND, config.size, config.resize, config.intensity, config.plane)
     start = perf_counter()
-    for items in found.values():
-        for _ in read_frames(items, how, problems):
+    for site, items in found.items():
+        for _ in read_frames(site, items, how, problems):
             pass
     return perf_counter() - start
 

@@ -8,17 +8,20 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from rich.console import Console
 
+from fedce import studies
+from fedce.base import registry
 from fedce.base.config import parse
 from fedce.base.files import read_sealed, write_sealed
 from fedce.present.tables import study_tables
 from fedce.questions import compare as comparing
 from fedce.questions.jobs import Store
-from fedce.studies import NAMES, Context, Outcome, Table, robustness, wanted
+from fedce.studies import Context, Outcome, Study, Table, in_all, robustness, wanted
 from fedce.studies.convergence import smoothed
 from fedce.studies.free_rider import rounds_shown
 from fedce.studies.shift import renormalised
@@ -51,7 +54,7 @@ def outcomes(folder: Path) -> dict[str, dict]:
 
 def test_all_studies_are_there(everything: Path):
     found = outcomes(everything)
-    assert list(found) == list(NAMES)
+    assert list(found) == in_all()
     assert all(outcome["findings"] for outcome in found.values())
     page = (everything / "out" / "study.md").read_text()
     for path in (everything / "out").glob("*.svg"):
@@ -229,7 +232,7 @@ def test_any_methods_can_be_compared(everything: Path, data: Path, tmp_path: Pat
         run = fedce("study", "fairness,contribution", *arguments, "--methods", methods)
         assert run.exit_code == 0, run.output
         assert "what the sites reach alone (Euclid)" in run.stdout
-    assert wanted("performance,all") == list(NAMES)
+    assert wanted("performance,all") == in_all()
 
 
 def test_smoothing_keeps_a_cubic_and_short_curves():
@@ -320,3 +323,41 @@ def test_some_of_the_papers_sites_have_no_numbers_of_the_paper_beside_them(tmp_p
     assert found["leave-one-out-by-class"]["header"][1::2] == ["disc without it", "cup without it"]
     for row, (_, disc, _, cup, _) in zip(worth, by_class, strict=True):
         assert (disc + cup) / 2 == pytest.approx(row[1])
+
+
+def test_studies_are_found_by_listing_the_folder():
+    folder = Path(studies.__file__).parent
+    having_one = {path.stem.replace("_", "-") for path in folder.glob("*.py") if "\nSTUDY = " in path.read_text()}
+    assert set(studies.built_in()) == having_one
+    assert in_all()[:3] == ["performance", "fairness", "contribution"]
+    assert having_one - set(in_all()) == {"robustness"}
+
+
+def test_a_study_of_ones_own_by_its_path_and_by_a_packages_name(tmp_path: Path, data: Path, fedce, monkeypatch):
+    path = "examples.own_study:LEARNING_RATES"
+    offered = [SimpleNamespace(value=path)]
+    monkeypatch.setattr(registry, "entry_points", lambda group, name: offered if name == "rates" else [])
+    small = ("--data", data, "--set", "model.channels=[4,8]", "--rounds", 1, "--store", tmp_path / "store")
+    for name in (path, "rates"):
+        done = fedce("study", name, *small, "--out", tmp_path / "out")
+        assert done.exit_code == 0, done.output
+        found = json.loads((tmp_path / "out" / "study.json").read_text())
+        assert found["studies"] == [path], "whose code it was is on record"
+    assert [row[0] for row in found["outcomes"][0]["tables"]["rates"]["rows"]] == ["0.0001", "0.001"]
+    assert (tmp_path / "out" / "learning-rates-rates.csv").exists()
+    assert fedce("report", tmp_path / "out").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("own", "line"),
+    [
+        (print, "study: expected here:MINE to be of class Study, got builtin_function_or_method"),
+        (Study("A", lambda context: [], lambda context: Outcome("../a", "A", [])), "such as my-study, got '../a'"),
+        (Study("A", lambda context: [], lambda context: None), "study here:MINE: expected an Outcome"),
+    ],
+)
+def test_a_study_that_can_not_be_used_is_one_line(own, line, tmp_path: Path, data: Path, fedce, monkeypatch):
+    monkeypatch.setattr(registry, "load_object", lambda path, key: own)
+    done = fedce("study", "here:MINE", "--data", data, "--store", tmp_path / "store", "--out", tmp_path / "out")
+    assert done.exit_code == 2
+    assert line in done.output

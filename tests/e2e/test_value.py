@@ -19,7 +19,7 @@ from fedce import load_sites
 from fedce.base.config import parse
 from fedce.engines.starting import execute
 from fedce.federation.plan import Participants
-from fedce.questions.compare import Row, to_latex
+from fedce.questions.compare import Row, table, to_latex
 from fedce.questions.jobs import Store, _code_version
 from fedce.questions.value import trainings, value
 from fedce.record.folder import RunFolder
@@ -196,10 +196,10 @@ def test_latex_escapes_names():
     values = {"my_site": 0.5}
     row = Row(
         **{field.name: values if "Mapping" in str(field.type) else 0.5 for field in fields(Row)}
-        | {"algorithm": "x_y", "metrics": {}}
+        | {"algorithm": "x_y", "metrics": {}, "metrics_by_site": {}}
     )
-    assert r"my\_site" in to_latex([row])
-    assert r"x\_y" in to_latex([row])
+    assert r"my\_site" in to_latex(*table([row]))
+    assert r"x\_y" in to_latex(*table([row]))
 
 
 def test_coalitions_share_their_first_round_and_nothing_else(tmp_path: Path, monkeypatch):

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from threading import Event
 from time import monotonic, sleep
+from types import SimpleNamespace
 
 import pytest
 
@@ -19,11 +20,13 @@ from benchmarks.bits import same
 from benchmarks.nvflare_consortium import Consortium, wait_for
 from nvflare.collab.api.exceptions import RunAborted
 
+from fedce.base import registry
 from fedce.base.config import load
 from fedce.base.errors import ConfigError, EngineError
 from fedce.engines.nvflare import client, keeping, launch, server, settings
 from fedce.engines.nvflare.server import Coordinator, NvflareCourier
 from fedce.federation.session import Observer
+from fedce.learning.metrics import METRICS
 from fedce.record.folder import RunFolder
 from fedce.site.wire import Parcel
 from sockets import Watcher
@@ -328,3 +331,20 @@ def test_a_hospital_runs_no_code_that_it_has_not_allowed(tmp_path: Path, monkeyp
     settings.main(kit)
     assert client.resident("site1", tmp_path / "kit" / "local", experiment).site == "site1"
     assert (tmp_path / "home" / "site1").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_name_that_a_package_gives_its_code_has_to_be_allowed_too(tmp_path: Path, monkeypatch):
+    """A coordinator may send the name in place of the path."""
+    offered = [SimpleNamespace(value="ours.metrics:DEPTH")]
+    monkeypatch.setattr(registry, "entry_points", lambda group, name: offered if name == "depth" else [])
+    experiment = tmp_path / "experiment.toml"
+    experiment.write_text('metrics = ["dice", "depth"]\n')
+    (tmp_path / "kit" / "local").mkdir(parents=True)
+    kit = [str(tmp_path / "kit"), "--data", "fundus6", "--home", str(tmp_path / "home")]
+    settings.main(kit)
+    monkeypatch.setattr(registry, "load_object", lambda path, key: METRICS["iou"])
+    with pytest.raises(EngineError, match="can't take part"):
+        client.resident("site1", tmp_path / "kit" / "local", experiment)
+    settings.main([*kit, "--allow", "ours.metrics:DEPTH"])
+    resident = client.resident("site1", tmp_path / "kit" / "local", experiment)
+    assert [metric.name for metric in resident.measures.metrics] == ["ours.metrics:DEPTH"]

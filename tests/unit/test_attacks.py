@@ -174,12 +174,12 @@ def test_one_image_repeated():
 
 
 def test_an_attack_of_ones_own_is_somebodys_own_code(monkeypatch):
-    monkeypatch.setattr("fedce.site.attacks.load_object", lambda path, key: Attack("does nothing"))
+    monkeypatch.setattr("fedce.base.registry.load_object", lambda path, key: Attack("does nothing"))
     assert attack_of("mine:LAZY").words == "does nothing"
     config = parse({"freerider": {"plant": {"site2": "mine:LAZY"}}})
     assert code_in(config) == {"freerider.plant.site2": "mine:LAZY"}
-    monkeypatch.setattr("fedce.site.attacks.load_object", lambda path, key: print)
-    with pytest.raises(ConfigError, match="not an Attack"):
+    monkeypatch.setattr("fedce.base.registry.load_object", lambda path, key: print)
+    with pytest.raises(ConfigError, match="to be of class Attack, got"):
         attack_of("builtins:print")
     with pytest.raises(ConfigError, match="unknown attack 'sibyl', did you mean 'sybil'"):
         attack_of("sibyl")

@@ -84,11 +84,11 @@ def test_a_metric_has_a_column_with_its_unit_its_direction_and_what_is_undefined
         "metrics_unit": {"iou": {"north": ""}, "depth": {"north": "mm"}},
     }
     assert titles({**RESULTS, **measured}, "terminal") == titles(RESULTS, "terminal")
-    assert titles({**RESULTS, **measured}, "metrics") == ["site", "IoU", "depth, mm"]
-    assert cell("metrics", "IoU", "north", **measured) == columns.Cell("0.625", "number", None, None)
+    assert titles({**RESULTS, **measured}, "metrics") == ["site", "IoU (higher is better)", "depth, mm"]
+    assert cell("metrics", "IoU (higher is better)", "north", **measured) == columns.Cell("0.625", "number", None, None)
     assert cell("metrics", "depth, mm", "north", **measured).text == "-"
     assert cell("metrics", "depth, mm", "north", **measured).note == Note("undefined in 7", "7 undef.")
-    assert cell("metrics", "IoU", "south", **measured).text == "-", "absent at the end"
+    assert cell("metrics", "IoU (higher is better)", "south", **measured).text == "-", "absent at the end"
     console = Console(width=80, file=StringIO())
     console.print(*metrics_tables({**RESULTS, **measured}, 80))
     assert "- (7 undef.)" in console.file.getvalue()

@@ -15,6 +15,7 @@ from fedce.data.inspection import distance, grey_values, inspect_sites, site_fac
 from fedce.data.remarks import summary
 from fedce.data.splits import stated
 from fedce.pictures.examples import example
+from fedce.present.facts import facts_table
 from fedce.present.pages.inspection import groups_lines, picture
 from fedce.present.tables import inspection_table
 
@@ -152,6 +153,29 @@ def test_the_table_has_no_column_that_says_nothing():
     assert columns(site("a", noise(0)), site("b", noise(1))) == plain
     volumes = site("a", noise(0), cases="vvwx", origins=origins)
     assert columns(volumes, site("b", noise(1))) == [*plain[:2], "cases", *plain[2:4], "mm", *plain[4:]]
+
+
+def test_terminal_and_page_show_the_same_facts():
+    """Built once: what the terminal shows in short, the page shows in full."""
+    origins = tuple(Origin("v", 0, 64, 48 + 8 * i, (0.5, 0.5 + i / 8), (1,)) for i in range(4))
+    found = inspect_sites(federation(site("a", noise(0), cases="vvwx", origins=origins), site("b", noise(1))))
+    short, full, areas = (facts_table(found, place) for place in ("terminal", "page", "areas"))
+    shown = [
+        dict(zip((name for name, _ in table.titles), table.rows[0], strict=True)) for table in (short, full, areas)
+    ]
+    assert [one.text for one in short.rows[0]][:6] == ["a", "4", "3", "2/1/1", "64x48 64x72", "0.50 0.88"]
+    assert [one.text for one in full.rows[0]][:6] == [
+        "a",
+        "4",
+        "3",
+        "2 / 1 / 1",
+        "64 x 48 to 64 x 72",
+        "0.50 to 0.88 mm",
+    ]
+    assert shown[1]["Size"].note.text == "median 64 x 64"
+    assert shown[0]["grey"].text == shown[1]["Grey"].text.replace(" ", "")
+    assert shown[2]["organ"].text.startswith(f"{shown[0]['organ, %'].text} (")
+    assert full.rows[1][5].text == "unknown"
 
 
 def with_a_copy(seed: int, source: int, target: int, brightness: float = 1.0) -> np.ndarray:

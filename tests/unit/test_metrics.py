@@ -1,6 +1,7 @@
 """Each metric against a calculation of its own, and what a site makes of it."""
 
 import doctest
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 from fedce.algorithms import FedAvg
 from fedce.base.config import load
 from fedce.base.errors import ConfigError
-from fedce.base.ranges import METRIC
+from fedce.base.ranges import METRIC, Range
 from fedce.core.messages import Evaluation, Measured
 from fedce.core.scoring import Grouping
 from fedce.data import SiteData
@@ -18,9 +19,10 @@ from fedce.data.cache import Origin
 from fedce.data.resizing import resized_spacing
 from fedce.data.splits import Split
 from fedce.federation.loop import evaluate
-from fedce.federation.plan import resolve
+from fedce.federation.plan import code_of, resolve
 from fedce.learning import metrics
 from fedce.learning.metrics import METRICS, Masks, Measures, Metric, _values
+from fedce.questions.metrics import metric_tables, over_seeds
 from fedce.record.results import _metrics
 from fedce.site.hospital import Hospital
 from support import FakeFederation, FakeSite, params
@@ -236,3 +238,63 @@ def test_a_site_answers_with_what_was_asked_within_its_bounds(told, problem):
     replies, rejected = evaluate(FedAvg(), federation.state, federation, ["north"], measures=measures)
     assert rejected == ({} if problem is None else {"north": problem})
     assert list(replies) == ([] if problem else ["north"])
+
+
+def offer(monkeypatch, **metrics):
+    monkeypatch.setattr("fedce.base.registry.load_object", lambda path, key: metrics[path.partition(":")[2]])
+
+
+def test_a_metric_of_ones_own_goes_by_its_path(monkeypatch):
+    """So that two of one name, or one with the name of ours, are never taken for each other."""
+    offer(monkeypatch, MINE=METRICS["recall"])
+    config = resolve(load(None, {"metrics": ["dice", "recall", "here:MINE"]}))
+    assert config.metrics == ("dice", "recall", "here:MINE")
+    assert [metric.name for metric in Measures.asked_by(config).metrics] == ["recall", "here:MINE"]
+    assert code_of(config) == {"metrics.2": "here:MINE"}
+
+
+@pytest.mark.parametrize(
+    ("own", "line"),
+    [
+        (print, "metrics: expected here:MINE to be of class Metric, got builtin_function_or_method"),
+        (Metric("a", "A", lambda masks, tolerance: 1 / 0, "never"), "here:MINE can't measure two masks: ZeroDivision"),
+        (Metric("a", "A", lambda masks, tolerance: masks.truth, "never"), r"shape \(1, 2\), got shape \(1, 2, 8, 8\)"),
+        (replace(METRICS["iou"], digits=13), "here:MINE has digits = 13, expected 0 to 12"),
+        (replace(METRICS["iou"], bounds=Range(0.0, 1e10)), r"expected a Range within \[-1e\+09, 1e\+09\]"),
+        (replace(METRICS["iou"], higher_is_better=None), "needs a title, and True or False"),
+    ],
+)
+def test_a_metric_that_can_not_be_used_is_one_line_before_round_1(monkeypatch, own, line):
+    offer(monkeypatch, MINE=own)
+    with pytest.raises(ConfigError, match=line):
+        resolve(load(None, {"metrics": ["here:MINE"]}))
+
+
+def seed(**values):
+    undefined = {site: {"a": 0 if value is not None else 3} for site, value in values.items()}
+    return {
+        "metrics": {"dice": {}, "hd95": values},
+        "metrics_undefined": {"hd95": undefined},
+        "metrics_unit": {"hd95": dict.fromkeys(values, "mm")},
+    }
+
+
+def test_seeds_are_averaged_where_there_is_a_value_and_what_is_undefined_is_counted():
+    found = over_seeds([seed(north=2.0, south=None, west=None), seed(north=4.0, south=5.0, west=None)])
+    (table,) = metric_tables({"FedCE": found}, ["north", "south", "west"])
+    assert table.title.startswith("HD95, mm (lower is better), on the test cases; undef.: ")
+    assert table.cells == [["FedCE", "3.0 ± 1.4", "5.0 (3 undef.)", "- (6 undef.)", "4.0 (9 undef.)"]]
+    assert over_seeds([{}, {}]) == {}
+
+
+def test_a_metric_that_fails_on_a_case_is_one_line_and_one_for_volumes_alone_is_not_refused(monkeypatch):
+    def of_volumes(masks, tolerance):
+        assert masks.truth.ndim == 5, "volumes alone"
+        return masks.truth.flatten(2).double().mean(dim=2)
+
+    offer(monkeypatch, MINE=Metric("a", "A", of_volumes, "never"))
+    (own,) = Measures.asked_by(load(None, {"metrics": ["here:MINE"]})).metrics
+    image, volume = (torch.ones(1, 2, *shape, dtype=torch.uint8) for shape in ((8, 8), (3, 8, 8)))
+    assert _values(own, Masks(volume, volume, None), 1.0).tolist() == [1.0, 1.0]
+    with pytest.raises(ConfigError, match=r"here:MINE can't measure masks of shape \(1, 2, 8, 8\) .*volumes alone"):
+        _values(own, Masks(image, image, None), 1.0)

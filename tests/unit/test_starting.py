@@ -6,14 +6,13 @@ from types import SimpleNamespace
 import pytest
 
 from fedce.base import registry
-from fedce.base.code import code_in
 from fedce.base.config import parse
 from fedce.base.errors import ConfigError
 from fedce.data import load_sites
 from fedce.data.sites import site_names
 from fedce.engines import starting
 from fedce.engines.launching import begun
-from fedce.federation.plan import resolve
+from fedce.federation.plan import code_of, resolve
 from fedce.federation.session import Observer
 from fedce.questions.doctor import examine, verdict_of
 from support import HOSPITALS, write_site
@@ -53,9 +52,23 @@ def test_what_a_package_offers_by_a_name_is_somebodys_own_code(monkeypatch):
         registry, "entry_points", offered(mine="examples.own_algorithm:ValidationGain", fedce="evil:Code")
     )
     config = resolve(parse({"algorithm": {"name": "mine"}, "train": {"loss": "mine"}, "model": {"name": "mine"}}))
-    assert set(code_in(config)) == {"algorithm.name", "train.loss", "model.name"}
-    assert code_in(config)["algorithm.name"] == "examples.own_algorithm:ValidationGain"
-    assert code_in(resolve(parse({}))) == {}, "our own names can't be taken"
+    assert set(code_of(config)) == {"algorithm.name", "train.loss", "model.name"}
+    assert code_of(config)["algorithm.name"] == "examples.own_algorithm:ValidationGain"
+    assert code_of(resolve(parse({}))) == {}, "our own names can't be taken"
+
+
+def test_a_hospital_sees_what_a_packages_name_stands_for_before_it_runs(monkeypatch):
+    """A coordinator may send names in place of paths: what they stand for at the hospital is what would be run."""
+    monkeypatch.setattr(registry, "entry_points", offered(mine="evil:Code"))
+    everything = {
+        "algorithm": {"name": "mine"},
+        "train": {"loss": "mine"},
+        "model": {"name": "mine"},
+        "metrics": ["dice", "mine"],
+        "freerider": {"plant": {"site1": "mine"}},
+    }
+    keys = {"algorithm.name", "train.loss", "model.name", "metrics.1", "freerider.plant.site1"}
+    assert code_of(parse(everything)) == dict.fromkeys(keys, "evil:Code")
 
 
 def test_an_unknown_engine_is_one_line():

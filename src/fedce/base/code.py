@@ -26,8 +26,13 @@ FETCHING = re.compile(r"(^|_)(pretrained|urls?|weights?|files?|download|path$)")
 
 
 def code_in(config: Config) -> dict[str, str]:
-    """Keys whose values name Python code, which is run by whoever uses them; safe networks and losses are left out."""
+    """Keys whose values name Python code, which is run by whoever uses them; safe networks and losses are left out.
+
+    Names that installed packages give their things count only as paths: `federation.plan.code_of` finds those too.
+    """
     named = {"algorithm.name": config.algorithm.name, "model.name": config.model.name, "train.loss": config.train.loss}
+    named["data.format"] = config.data.format
+    named |= {f"metrics.{i}": name for i, name in enumerate(config.metrics)}
     named |= {f"freerider.plant.{site}": kind for site, kind in config.freerider.plant.items()}
     safe = {*SAFE_LOSSES, *(() if _may_fetch(config.model.options) else SAFE_NETWORKS)}
     return {key: path for key, path in named.items() if ":" in path and path not in safe}

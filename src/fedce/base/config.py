@@ -41,6 +41,21 @@ class _Table(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+def _one_of(name: str, known: tuple[str, ...], group: str, own: str) -> str:
+    """One of our names as it is, and the import path of one's own; an installed package's name becomes its path."""
+    path = full_name(name, known, group)
+    if path not in known and ":" not in path:
+        raise ValueError(f"input should be {', '.join(map(repr, known))} or {own}{nearest(name, known)}")
+    return path
+
+
+DATA_KINDS = ("auto", "images", "volumes", "dicom", "datalist")
+
+
+def _format(name: str) -> str:
+    return _one_of(name, DATA_KINDS, "fedce.formats", "package.module:NAME")
+
+
 class DataConfig(_Table):
     """Which images, and how they become tensors."""
 
@@ -48,8 +63,9 @@ class DataConfig(_Table):
     """A built-in federation (fundus6, prostate6), a folder of sites, or a folder of datalists client_<site>.json."""
     scale: Literal["tiny", "demo", "paper"] = "demo"
     """Size of a built-in federation."""
-    format: Literal["auto", "images", "volumes", "dicom", "datalist"] = "auto"
-    """What a folder holds: image files, volumes (NIfTI, MetaImage, NRRD), a folder for each DICOM series, or lists."""
+    format: Annotated[str, AfterValidator(_format)] = "auto"
+    """What a folder holds: image files, volumes (NIfTI, MetaImage, NRRD), a folder for each DICOM series, or lists; a
+    format of your own, at package.module:NAME, is read beside all of these."""
     images: str | None = None
     """A site's images, as a path in its folder with one *, e.g. images/* or *_image.png; unset: found out."""
     masks: str | None = None
@@ -215,11 +231,7 @@ ENGINES = ("local", "flower", "nvflare")
 
 
 def _engine(name: str) -> str:
-    path = full_name(name, ENGINES, "fedce.engines")
-    if path not in ENGINES and ":" not in path:
-        expected = f"{', '.join(map(repr, ENGINES))} or package.module:function"
-        raise ValueError(f"input should be {expected}{nearest(name, ENGINES)}")
-    return path
+    return _one_of(name, ENGINES, "fedce.engines", "package.module:function")
 
 
 class EngineConfig(_Table):

@@ -1,13 +1,15 @@
 """Things by the names that an experiment file gives them."""
 
 import sys
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from fedce.base.errors import ConfigError
+from fedce.base.errors import ConfigError, nearest
+
+T = TypeVar("T")
 
 
 def full_name(name: str, known: Container[str], group: str) -> str:
@@ -18,6 +20,23 @@ def full_name(name: str, known: Container[str], group: str) -> str:
     if name in known or ":" in name:
         return name
     return next((point.value for point in entry_points(group=group, name=name)), name)
+
+
+def find(name: str, known: Mapping[str, T], kind: type[T], group: str, key: str) -> T:
+    """A value of a family: one of ours, one that an installed package offers, or one at package.module:NAME.
+
+    `key` is where the experiment names it.
+    """
+    path = full_name(name, known, group)
+    if path in known:
+        return known[path]
+    if ":" not in path:
+        hint = f"{nearest(name, known)}; known: {', '.join(known)}, or your own at package.module:NAME"
+        raise ConfigError(f"{key}: unknown {kind.__name__.lower()} {name!r}{hint}")
+    found = load_object(path, key)
+    if not isinstance(found, kind):
+        raise ConfigError(f"{key}: expected {path} to be of class {kind.__name__}, got {type(found).__name__}")
+    return found
 
 
 def load_object(path: str, key: str) -> Any:

@@ -7,7 +7,7 @@ import click
 
 from fedce.base.errors import ConfigError
 from fedce.cli.errors import one_line_errors
-from fedce.cli.options import PATH, data_option, echo_json, experiment_of, json_option, out_option, set_option
+from fedce.cli.options import PATH, Experiment, data_option, echo_json, json_option, out_option, set_option
 
 UNMATCHED_SHOWN = 5
 
@@ -69,7 +69,7 @@ def inspect(target: Path, source: str | None, out: Path | None, assignments: tup
     if out is not None and out.is_dir():
         raise ConfigError(f"--out: {out} is a folder; give a file such as {out / 'data.html'}")
     named = {"data.source": source if is_file else str(target)}
-    config = experiment_of(target if is_file else None, named, assignments)
+    config = Experiment(target if is_file else None, named, assignments).config()
     from fedce.data import load_sites
     from fedce.data.inspection import inspect_sites
     from fedce.data.remarks import summary

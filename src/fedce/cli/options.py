@@ -4,8 +4,10 @@ import json
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import click
 
@@ -27,7 +29,7 @@ class Option(Protocol):
 run_argument = click.argument("run_folder", metavar="RUN", type=PATH)
 config_argument = click.argument("config_file", metavar="[CONFIG.toml]", required=False, type=PATH)
 trust_code_option = click.option(
-    "--trust-code", is_flag=True, help="Run the Python code that the run's network or loss is named by."
+    "--trust-code", is_flag=True, help="Run the Python code that the run names: its network, loss, format or metrics."
 )
 store_option = click.option("--store", type=PATH, default=Path("runs/store"), help="Where trainings are kept.")
 trainings_option = click.option(
@@ -63,11 +65,44 @@ def json_option(what: str) -> Option:
     return click.option("--json", "as_json", is_flag=True, help=f"Print {what} as JSON, and nothing else.")
 
 
-def experiment_of(config_file: Path | None, named: Mapping[str, Any], assignments: Sequence[str]) -> "Config":
-    """The experiment file with what the command line says in its place."""
-    from fedce.base.config import load
+@dataclass(frozen=True)
+class Experiment:
+    """What the command line says of an experiment: a file, and what stands in the place of its keys."""
 
-    return load(config_file, changes_of(named, assignments))
+    file: Path | None
+    named: Mapping[str, Any]
+    """Keys that options of their own set; None where they were left out."""
+    assignments: Sequence[str] = ()
+
+    @property
+    def changes(self) -> dict[str, Any]:
+        """What the command line says, by key."""
+        return changes_of(self.named, self.assignments)
+
+    def config(self, **changes: Any) -> "Config":
+        """The experiment; `changes` are for what neither the file nor the command line says."""
+        from fedce.base.config import load
+
+        return load(self.file, changes | self.changes)
+
+
+KEYS = {"data": "data.source", "scale": "data.scale", "rounds": "rounds"}
+
+
+def experiment_options(**options: Option) -> Option:
+    """[CONFIG.toml], --data, --set, and those of KEYS that are given; the command gets them as one `experiment`."""
+
+    def add(command: Command, /) -> Command:
+        @wraps(command)
+        def called(*, config_file: Path | None, assignments: tuple[str, ...], **given: Any) -> Any:
+            named = {KEYS[name]: given.pop(name) for name in ("data", *options)}
+            return command(experiment=Experiment(config_file, named, assignments), **given)
+
+        for option in (set_option(), *reversed(options.values()), data_option(), config_argument):
+            called = option(called)
+        return cast(Command, called)
+
+    return add
 
 
 def changes_of(named: Mapping[str, Any], assignments: Sequence[str]) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -11,16 +10,14 @@ from fedce.cli.errors import one_line_errors
 from fedce.cli.options import (
     PATH,
     STARTING,
-    changes_of,
+    Experiment,
     command_line,
-    config_argument,
-    data_option,
     echo_json,
+    experiment_options,
     json_option,
     out_option,
     rounds_option,
     scale_option,
-    set_option,
     store_option,
     trainings_option,
 )
@@ -88,48 +85,39 @@ def value(target: Path, method: str, store: Path, out: Path | None, workers: int
 
 
 @click.command()
-@config_argument
+@experiment_options(scale=scale_option(), rounds=rounds_option())
 @click.option("--algorithms", required=True, metavar="A,B,C", help="Names as in fedce run --algorithm.")
 @click.option("--seeds", default="0,1,2", metavar="0,1,2", help="Training seeds; default 0,1,2.")
 @click.option("--truth", metavar="METHOD", help="Compare contributions with loo, shapley or reconstruction values.")
 @click.option("--truth-by", default="fedce", metavar="NAME", help="The algorithm that is trained again for the truth.")
-@data_option()
-@scale_option()
-@rounds_option()
-@set_option()
 @store_option
 @out_option("Where the tables go; default runs/compare-DATA.")
 @trainings_option
 @json_option("the comparison")
 @one_line_errors
 def compare(
-    config_file: Path | None,
+    experiment: Experiment,
     algorithms: str,
     seeds: str,
     truth: str | None,
     truth_by: str,
-    data: str | None,
-    scale: str | None,
-    rounds: int | None,
-    assignments: tuple[str, ...],
     store: Path,
     out: Path | None,
     workers: int,
     as_json: bool,
 ) -> None:
     """Several algorithms, several seeds, one table; nothing is trained twice."""
-    from fedce.base.config import load
+    from fedce.base.config import parse
     from fedce.present.progress import JobsDisplay
     from fedce.present.tables import compare_tables, truth_table
 
-    changes = changes_of({"data.source": data, "data.scale": scale, "rounds": rounds}, assignments)
-    config = load(config_file, changes)
+    config = experiment.config()
     names = [name.strip() for name in algorithms.split(",") if name.strip()]
     numbers = numbers_of(seeds)
     if not names:
         raise ConfigError(f"--algorithms: expected names such as fedavg,fedce, got {algorithms!r}")
     for number in numbers:
-        load(config_file, {**changes, "seed": number})
+        parse({"seed": number})
     with JobsDisplay(quiet=as_json) as display:
         display.notice(STARTING)
         from fedce.questions import compare as comparing
@@ -160,8 +148,7 @@ def compare(
 
 @click.command()
 @click.argument("name", metavar="STUDY")
-@config_argument
-@data_option()
+@experiment_options(rounds=rounds_option("Communication rounds; default by the scale."))
 @click.option(
     "--scale",
     metavar="quick|full",
@@ -169,9 +156,7 @@ def compare(
     help="quick: 20 rounds, one seed; full: 60 rounds, three seeds.",
 )
 @click.option("--seeds", metavar="0,1,2", help="Training seeds; default by the scale.")
-@rounds_option("Communication rounds; default by the scale.")
 @click.option("--methods", metavar="A,B,C", help="Which algorithms are compared; default the paper's.")
-@set_option()
 @store_option
 @out_option("Default runs/study-NAME-DATA.")
 @trainings_option
@@ -179,28 +164,23 @@ def compare(
 @one_line_errors
 def study(
     name: str,
-    config_file: Path | None,
-    data: str | None,
+    experiment: Experiment,
     scale: str,
     seeds: str | None,
-    rounds: int | None,
     methods: str | None,
-    assignments: tuple[str, ...],
     store: Path,
     out: Path | None,
     workers: int,
     as_json: bool,
 ) -> None:
-    """Tables and figures of the paper: performance, fairness, contribution, convergence, free-rider, shift, ablation,
-    qualitative, data, scaling, theory; several with commas between, or all. Beyond the paper: robustness."""
-    from fedce.base.config import load
+    """Tables and figures of the paper, such as performance, fairness, contribution; docs/studies.md lists them. Several
+    with commas between, or all; or a study of your own, package.module:NAME."""
     from fedce.present.progress import JobsDisplay
     from fedce.present.tables import study_tables
 
     n_rounds, default_seeds, largest = size_of_study(scale)
-    changes = changes_of({"data.source": data, "rounds": rounds}, assignments)
-    by_scale: dict[str, Any] = {} if config_file or "recipe" in changes else {"rounds": n_rounds}
-    config = load(config_file, by_scale | changes)
+    by_scale = {} if experiment.file or "recipe" in experiment.changes else {"rounds": n_rounds}
+    config = experiment.config(**by_scale)
     with JobsDisplay(quiet=as_json) as display:
         display.notice(STARTING)
         from fedce import studies
@@ -216,8 +196,8 @@ def study(
         context = studies.Context(config, numbers, kept, compared, largest)
         display.estimate(kept, studies.needed(names, context), workers, ask=False)
         outcomes = studies.conduct(names, context, workers, display.progress)
-        folder = out or Path("runs") / f"study-{name}-{Path(config.data.source).name}"
-        writing.write(folder, outcomes, studies.about(context, command_line()))
+        folder = out or Path("runs") / f"study-{name.replace(':', '.')}-{Path(config.data.source).name}"
+        writing.write(folder, outcomes, studies.about(names, context, command_line()))
         # From the files, so that 'fedce report' gives the same page again.
         page = write_study_report(folder)
         display.show(*study_tables(outcomes, display.stdout.width))

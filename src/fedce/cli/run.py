@@ -14,13 +14,14 @@ from fedce.cli.errors import one_line_errors, stopped
 from fedce.cli.options import (
     PATH,
     STARTING,
+    Experiment,
     changes_of,
     command_line,
     config_argument,
     data_option,
     default_out,
     echo_json,
-    experiment_of,
+    experiment_options,
     json_option,
     out_option,
     rounds_option,
@@ -147,25 +148,15 @@ def _told_how_to_go_on(display: "RunDisplay", out: Path) -> Iterator[None]:
 
 
 @click.command()
-@config_argument
-@data_option()
-@scale_option()
+@experiment_options(scale=scale_option(), rounds=rounds_option())
 @out_option()
-@set_option()
 @json_option("the findings")
 @one_line_errors
-def doctor(
-    config_file: Path | None,
-    data: str | None,
-    scale: str | None,
-    out: Path | None,
-    assignments: tuple[str, ...],
-    as_json: bool,
-) -> None:
+def doctor(experiment: Experiment, out: Path | None, as_json: bool) -> None:
     """Look at everything that can be known before round 1; exit code 2 if a run would fail."""
     from fedce.present.progress import FindingsDisplay
 
-    config = experiment_of(config_file, {"data.source": data, "data.scale": scale}, assignments)
+    config = experiment.config()
     display = FindingsDisplay(quiet=as_json)
     display.notice(STARTING)
     from fedce.questions.doctor import examine, verdict_of

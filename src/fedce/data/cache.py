@@ -68,17 +68,15 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "fedce"
 
 
-def content_of(path: Path) -> str:
-    """Digest of a file, or of all files of a folder."""
+def content_of(path: Path, beside: Sequence[Path] = ()) -> str:
+    """Digest of a file with those that hold a part of it, or of all files of a folder."""
     if path.is_dir():
         inside = [f"{child.name} {content_of(child)}" for child in sorted(path.iterdir()) if child.is_file()]
         return sha256("\n".join(inside).encode()).hexdigest()
     try:
         with path.open("rb") as file:
             digest = file_digest(file, "sha256").hexdigest()
-        # A MetaImage header's voxels are in another file, beside it.
-        beside = [path.with_suffix(end) for end in (".raw", ".zraw")] if path.suffix.lower() == ".mhd" else []
-        return " ".join([digest, *(content_of(file) for file in beside if file.exists())])
+        return " ".join([digest, *map(content_of, beside)])
     except OSError as error:
         raise DataError(f"can't read {path}: {error.strerror}", "files can't be read") from None
 
@@ -90,7 +88,7 @@ def _reader_version() -> str:
     return sha256(b"".join((here / f"{name}.py").read_bytes() for name in _DECIDING)).hexdigest()
 
 
-_DECIDING = ("cache", "pixels", "reader", "resizing", "volumes")
+_DECIDING = ("cache", "dicom", "formats", "pixels", "reader", "resizing", "volumes")
 
 
 def key_of(contents: Sequence[str], options: Any) -> str:

@@ -3,17 +3,16 @@
 import csv
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from fedce.base.config import BUILT_IN, LONGEST_NAME, DataConfig
 from fedce.base.errors import DataError, Problems, nearest
-from fedce.data import pixels, volumes
+from fedce.data.formats import FORMATS, NOT_READ, File, Format, Formats, ending
 from fedce.data.splits import NAMES
 
-FILE_ENDINGS = {"images": pixels.ENDINGS, "volumes": volumes.ENDINGS, "dicom": ()}
 # Where masks are looked for, in this order, if data.images and data.masks don't say. The * is what a pair shares.
 LAYOUTS = (
     ("images/*", "masks/*"),
@@ -28,9 +27,9 @@ LAYOUTS = (
 )
 SECTIONS = dict(zip(("training", "validation", "testing"), NAMES, strict=True))
 CASES_FILE = "cases.csv"
+IMAGE_FORMATS = ", ".join(one.name for one in FORMATS if one.holds == "image")
 ONE_SITE = ({"images", "masks"}, {"images", "labels"}, {"imagesTr", "labelsTr"}, {"image", "mask"})
 IMAGE_FOLDERS = ("images", "masks", "labels", "imagesTr", "labelsTr", "image", "mask")
-OTHER_ENDINGS = (".gif", ".webp", ".dcm", ".npy", ".npz", ".jp2", ".svs", ".mat")
 
 
 @dataclass(frozen=True)
@@ -39,15 +38,15 @@ class Item:
 
     name: str
     """As the user knows it: the file's name without its ending."""
-    image: Path
-    mask: Path
+    image: File
+    mask: File
     case: str
     part: str | None = None
     """train, validation or test, where a datalist says so."""
 
     @property
     def is_volume(self) -> bool:
-        return is_volume(self.image)
+        return self.image.is_volume
 
 
 def find_items(config: DataConfig, problems: Problems) -> dict[str, list[Item]]:
@@ -103,42 +102,27 @@ def _check_site_name(name: str) -> None:
         raise DataError(f"the site name {name[:40]!r} has {len(name.encode())} bytes; give it 1 to {LONGEST_NAME}")
 
 
-def is_volume(path: Path) -> bool:
-    return path.is_dir() or ending(path, volumes.ENDINGS) is not None
-
-
-def stem(path: Path) -> str:
-    """The name without its ending; .nii.gz is one."""
-    end = ending(path, (*pixels.ENDINGS, *volumes.ENDINGS))
-    return path.name[: -len(end)] if end else path.name
-
-
-def ending(path: Path, endings: Iterable[str]) -> str | None:
-    lower = path.name.lower()
-    return next((one for one in endings if lower.endswith(one) and len(lower) > len(one)), None)
-
-
 def _in_folder(folder: Path, config: DataConfig, problems: Problems) -> list[Item]:
     """Pairs by the stated patterns, or by the layout that pairs the most."""
     site = folder.name
-    endings = FILE_ENDINGS.get(config.format, (*pixels.ENDINGS, *volumes.ENDINGS))
+    formats = Formats.named_by(config.format)
+    searched = formats.searched(config.format)
     layouts = ((config.images, config.masks),) if config.images and config.masks else LAYOUTS
-    found = [_matches(folder, *layout, endings, config.format) for layout in layouts]
+    found = [_matches(folder, *layout, searched) for layout in layouts]
     best = max(found, key=lambda match: len(match.images.keys() & match.masks.keys()))
     if not best.images and not best.masks:
         asked = f"{config.images} and {config.masks}" if config.images else "images/* and masks/*"
-        problems.add(
-            f"site {site!r} is empty: nothing in {folder} is called {asked} and ends in {', '.join(endings) or '.dcm'}"
-        )
+        endings = ", ".join(end for one in searched for end in one.endings)
+        problems.add(f"site {site!r} is empty: nothing in {folder} is called {asked} and ends in {endings}")
         return []
-    for line, what in (*best.problems(site), *_unread(site, best)):
+    for line, what in (*best.problems(site), *_unread(site, best, formats)):
         problems.add(line, f"site {site!r}", what)
     both = sorted(best.images.keys() & best.masks.keys())
-    items = [Item(key, best.images[key], best.masks[key], key) for key in both]
+    items = [Item(key, formats.file(best.images[key]), formats.file(best.masks[key]), key) for key in both]
     return _with_cases(site, items, config, _cases_file(folder, config, problems), problems)
 
 
-def _unread(site: str, match: "_Match") -> Iterator[tuple[str, str]]:
+def _unread(site: str, match: "_Match", formats: Formats) -> Iterator[tuple[str, str]]:
     """Line and cause of what lies beside a site's images and looks like one, but can't be read: it must be told."""
     used = {*match.images.values(), *match.masks.values()}
     for folder in sorted({path.parent for path in used}):
@@ -149,15 +133,15 @@ def _unread(site: str, match: "_Match") -> Iterator[tuple[str, str]]:
                 if not path.exists():
                     line = f"site {site!r}: {path} is a link that leads nowhere; fetch what it stands for, or remove it"
                     yield line, "links lead nowhere"
-            elif path.suffix.lower() in OTHER_ENDINGS:
-                line = f"site {site!r}: {path} is not read; save it as PNG, JPEG, TIFF or a volume, or remove it"
+            elif path.suffix.lower() in NOT_READ and ending(path, formats.known) is None:
+                line = f"site {site!r}: {path} is not read; save it as {IMAGE_FORMATS} or a volume, or remove it"
                 yield line, f"{path.suffix.lower()} files are not read"
-            elif folder.name in IMAGE_FOLDERS and path.is_dir() and _holds_images(path):
+            elif folder.name in IMAGE_FOLDERS and path.is_dir() and _holds_images(path, formats):
                 yield f"site {site!r}: the images in {path} are not read; move them to {folder}", "folders are not read"
 
 
-def _holds_images(folder: Path) -> bool:
-    return any(ending(child, (*pixels.ENDINGS, *volumes.ENDINGS)) for child in folder.iterdir())
+def _holds_images(folder: Path, formats: Formats) -> bool:
+    return any(ending(child, formats.known) for child in folder.iterdir())
 
 
 @dataclass(frozen=True)
@@ -180,29 +164,28 @@ class _Match:
             yield line, "files have the name of another"
 
 
-def _matches(folder: Path, images: str, masks: str, endings: tuple[str, ...], format: str) -> _Match:
+def _matches(folder: Path, images: str, masks: str, searched: Sequence[Format]) -> _Match:
     doubles: list[tuple[Path, Path]] = []
-    mask_files = _by_key(folder, masks, endings, format, doubles, frozenset())
-    image_files = _by_key(folder, images, endings, format, doubles, frozenset(mask_files.values()))
+    mask_files = _by_key(folder, masks, searched, doubles, frozenset())
+    image_files = _by_key(folder, images, searched, doubles, frozenset(mask_files.values()))
     return _Match(image_files, mask_files, tuple(doubles))
 
 
 def _by_key(
     folder: Path,
     pattern: str,
-    endings: tuple[str, ...],
-    format: str,
+    searched: Sequence[Format],
     doubles: list[tuple[Path, Path]],
     taken: frozenset[Path],
 ) -> dict[str, Path]:
     """What the pattern's * stands for, to the file (or the folder of a DICOM series) that it names."""
     expression = re.compile(re.escape(pattern).replace(r"\*", "(.+)"))
-    has_ending = ending(Path(pattern), (*pixels.ENDINGS, *volumes.ENDINGS)) is not None
+    has_ending = ending(Path(pattern), searched) is not None
     found: dict[str, Path] = {}
     for path in sorted(folder.glob("/".join("*" for _ in pattern.split("/")))):
         whole = path.relative_to(folder).as_posix()
-        end = ending(path, endings) or ""
-        usable = bool(end) if path.is_file() else format in ("auto", "dicom") and _holds_series(path)
+        end = ending(path, searched) or ""
+        usable = bool(end) if path.is_file() else any(one.is_folder and one.is_folder(path) for one in searched)
         if not usable or path in taken or any(part.startswith(".") for part in whole.split("/")):
             continue
         if match := expression.fullmatch(whole if has_ending else whole[: len(whole) - len(end)]):
@@ -210,24 +193,6 @@ def _by_key(
                 doubles.append((found[match[1]], path))
             found.setdefault(match[1], path)
     return found
-
-
-def _holds_series(folder: Path) -> bool:
-    """Whether it may be a DICOM series."""
-    return folder.is_dir() and any(_is_dicom(child) for child in folder.iterdir())
-
-
-def _is_dicom(path: Path) -> bool:
-    """By its ending, or by the mark at byte 128: many archives name files by their UID."""
-    if path.name.startswith(".") or not path.is_file():
-        return False
-    if path.suffix.lower() in (".dcm", ".ima"):
-        return True
-    try:
-        with path.open("rb") as file:
-            return file.read(132)[128:] == b"DICM"
-    except OSError:
-        return False
 
 
 def _cases_file(folder: Path, config: DataConfig, problems: Problems) -> dict[str, str]:
@@ -277,7 +242,7 @@ def _datalists(root: Path, config: DataConfig) -> dict[str, Path]:
     """Site to its datalist: FILE.json, or a folder of client_<site>.json as NVFlare's examples have it."""
     if root.is_file() and root.suffix == ".json":
         raise DataError(f"{root} is one site's list; give the folder that holds client_<site>.json for every site")
-    if not root.is_dir() or config.format not in ("auto", "datalist"):
+    if not root.is_dir() or config.format in ("images", "volumes", "dicom"):
         return {}
     files = {path.stem.removeprefix("client_"): path for path in sorted(root.glob("client_*.json"))}
     # NVFlare's examples keep a list of everybody's images beside the sites' own.
@@ -312,11 +277,12 @@ def _listed(site: str, path: Path, base: Path, config: DataConfig, problems: Pro
         )
         return []
     items: list[Item] = []
+    formats = Formats.named_by(config.format)
     for section in sections:
         for i, entry in enumerate(content[section]):
             where = f"site {site!r}: {path.name} {section}[{i}]"
             part = SECTIONS[section] if len(sections) == len(SECTIONS) else None
-            if item := _listed_item(f"site {site!r}", where, entry, base, config, part, problems):
+            if item := _listed_item(f"site {site!r}", where, entry, base, config, formats, part, problems):
                 items.append(item)
     names = [item.name for item in items]
     for name in sorted({name for name in names if names.count(name) > 1}):
@@ -325,7 +291,14 @@ def _listed(site: str, path: Path, base: Path, config: DataConfig, problems: Pro
 
 
 def _listed_item(
-    site: str, where: str, entry: Any, base: Path, config: DataConfig, part: str | None, problems: Problems
+    site: str,
+    where: str,
+    entry: Any,
+    base: Path,
+    config: DataConfig,
+    formats: Formats,
+    part: str | None,
+    problems: Problems,
 ) -> Item | None:
     keys = ("image", "label")
     if not isinstance(entry, dict) or not all(
@@ -341,14 +314,14 @@ def _listed_item(
             return None
         paths.append(base / entry[key])
     # By where it lies, so that one file under two spellings is one, and no path of this machine is in a name.
-    name = paths[0].resolve().relative_to(base.resolve()).with_name(stem(paths[0])).as_posix()
+    name = paths[0].resolve().relative_to(base.resolve()).with_name(formats.stem(paths[0])).as_posix()
     case = name
     if config.case_column is not None:
         case = str(entry.get(config.case_column) or "")
         if not case:
             line = f"{where}: has no {config.case_column!r}, which data.case_column names"
             problems.add(line, site, f"entries have no {config.case_column!r}")
-    return Item(name, paths[0], paths[1], case, part)
+    return Item(name, formats.file(paths[0]), formats.file(paths[1]), case, part)
 
 
 def _problem_of(base: Path, given: str) -> tuple[str, str] | None:

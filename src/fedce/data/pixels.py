@@ -1,4 +1,4 @@
-"""One image file as an array (PNG, JPEG, TIFF, BMP; grey or colour; 8 or 16 bit), and grey values as bytes."""
+"""One image file as an array, by Pillow (grey or colour, 8 or 16 bit), and grey values as bytes."""
 
 import json
 import warnings
@@ -16,17 +16,6 @@ Bytes = NDArray[np.uint8]
 Classes = Mapping[str, Sequence[int]]
 Intensity = Literal["auto", "percentile", "minmax"] | tuple[float, float]
 FOREGROUND: Classes = {"foreground": range(1, 256)}
-ENDINGS = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp")
-LOSSY = (".jpg", ".jpeg")
-FORMATS = {
-    ".png": ("PNG",),
-    ".jpg": ("JPEG", "MPO"),
-    ".jpeg": ("JPEG", "MPO"),
-    ".tif": ("TIFF",),
-    ".tiff": ("TIFF",),
-    ".bmp": ("BMP", "DIB"),
-}
-"""What a file must be that ends so: a JPEG mask called .png would bring its blur as labels."""
 ORIENTATION = 274
 """The tag that asks viewers to turn an image; of TIFF files it is applied on reading, of others never."""
 NEARLY_WHOLE = 1e-3
@@ -39,18 +28,22 @@ PERCENTILES = (0.5, 99.5)
 """Grey values between these become 0 to 255: a few bright pixels must not darken the rest."""
 
 
-def open_image(path: Path) -> Image.Image:
-    """The file with its header read, pixels not yet; bounded, and one page."""
+def _opened(path: Path, kinds: Sequence[str]) -> Image.Image:
+    """The file with its header read, pixels not yet; bounded, and one page.
+
+    `kinds` are what it must be by its content, whatever its ending: a JPEG mask called .png would bring its blur as
+    labels. Any, if there are none.
+    """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             file = Image.open(path)
     except Exception as error:  # noqa: BLE001 (a damaged file may make a decoder raise anything)
         raise DataError(f"can't read the image {path}: {_reason(error)}", UNREADABLE) from None
-    if file.format not in FORMATS.get(path.suffix.lower(), (file.format,)):
+    if kinds and file.format not in kinds:
         file.close()
         raise DataError(f"{path} is a {file.format} file by its content; give it the ending that it is")
-    if path.suffix.lower() in (".tif", ".tiff") and file.getexif().get(ORIENTATION, 1) != 1:
+    if kinds == ("TIFF",) and file.getexif().get(ORIENTATION, 1) != 1:
         file.close()
         raise DataError(
             f"{path} asks to be turned when it is shown, which its mask does not; save it as it is to be seen"
@@ -78,7 +71,7 @@ def _reason(error: Exception) -> str:
     return "it is no image of a known kind" if isinstance(error, UnidentifiedImageError) else str(error)
 
 
-def is_grey(file: Image.Image) -> bool:
+def _is_grey(file: Image.Image) -> bool:
     if file.mode == "P":
         try:
             palette = np.asarray(file.getpalette("RGB")).reshape(-1, 3)
@@ -88,28 +81,42 @@ def is_grey(file: Image.Image) -> bool:
     return file.mode in ("1", "L", "LA", "La", "F") or file.mode.startswith("I")
 
 
-def image_bytes(path: Path, intensity: Intensity = "auto") -> Bytes:
-    """(1 or 3, height, width), 0 to 255."""
-    with open_image(path) as file:
-        if file.mode.startswith(("I", "F")):
-            values = _decoded(file, path)[None]
-            return to_bytes(values, wide(intensity), path)
-        converted = _converted(file, "L" if is_grey(file) else "RGB", path)
-    values = converted[None] if converted.ndim == 2 else converted.transpose(2, 0, 1)
-    return values if intensity == "auto" else to_bytes(values, intensity, path)
+def is_colour(path: Path, kinds: Sequence[str] = ()) -> bool:
+    with _opened(path, kinds) as file:
+        return not _is_grey(file)
 
 
-def label_values(path: Path, classes: Classes) -> Bytes:
+def read_image(path: Path, kinds: Sequence[str] = ()) -> NDArray[Any]:
+    """(height, width) or, in colour, (height, width, 3); bytes unless the file has more than 8 bits."""
+    with _opened(path, kinds) as file:
+        return _values(file, path, is_wide=file.mode.startswith(("I", "F")))
+
+
+def read_mask(path: Path, kinds: Sequence[str] = ()) -> NDArray[Any]:
+    """As an image; but a palette only colours the classes: their numbers are the indices."""
+    with _opened(path, kinds) as file:
+        return _values(file, path, is_wide=file.mode == "P" or file.mode.startswith(("I", "F")))
+
+
+def _values(file: Image.Image, path: Path, *, is_wide: bool) -> NDArray[Any]:
+    return _decoded(file, path) if is_wide else _converted(file, "L" if _is_grey(file) else "RGB", path)
+
+
+def image_bytes(values: NDArray[Any], intensity: Intensity, path: Path) -> Bytes:
+    """An image's values as (1 or 3, height, width), 0 to 255."""
+    planes = values[None] if values.ndim == 2 else values.transpose(2, 0, 1)
+    if values.dtype != np.uint8:
+        return to_bytes(planes, wide(intensity), path)
+    return planes if intensity == "auto" else to_bytes(planes, intensity, path)
+
+
+def label_values(values: NDArray[Any], classes: Classes, path: Path, *, is_lossy: bool = False) -> Bytes:
     """A mask's values, (height, width): grey values or palette indices, each one that `classes` knows."""
-    with open_image(path) as file:
-        # A palette only colours the classes: their numbers are the indices.
-        wide = file.mode == "P" or file.mode.startswith(("I", "F"))
-        values = _decoded(file, path) if wide else _converted(file, "L" if is_grey(file) else "RGB", path)
     if values.ndim == 3:
         if (values != values[..., :1]).any():
             raise DataError(f"mask {path} is coloured; save one grey value (or palette index) for each class", COLOURED)
         values = values[..., 0]
-    if path.suffix.lower() in LOSSY:
+    if is_lossy and values.dtype == np.uint8:
         values = _nearest(values, [0, 255] if classes is FOREGROUND else sorted({0}.union(*classes.values())))
     return checked_labels(values, classes, path)
 

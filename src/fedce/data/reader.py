@@ -9,21 +9,9 @@ import numpy as np
 from fedce.base.errors import DataError, Problems
 from fedce.data.cache import Bytes, Frame, Origin
 from fedce.data.items import Item
-from fedce.data.pixels import (
-    Classes,
-    Intensity,
-    checked_labels,
-    class_masks,
-    image_bytes,
-    is_grey,
-    label_values,
-    open_image,
-    to_bytes,
-    wide,
-    with_channels,
-)
+from fedce.data.pixels import Classes, Intensity, checked_labels, class_masks, to_bytes, wide, with_channels
 from fedce.data.resizing import How, resized_spacing, to_size
-from fedce.data.volumes import Plane, read_pair
+from fedce.data.volumes import Plane, check_same_place, sliced
 
 OTHER_SIZE = "masks have another size than their images"
 
@@ -44,18 +32,11 @@ def read_frames(site: str, items: Sequence[Item], how: Reading, problems: Proble
     colour = False
     for item in items:
         with suppress(DataError):  # Told when it is read.
-            colour = colour or _is_colour(item)
+            colour = colour or item.image.is_colour
     for i, item in enumerate(items):
         with problems.collected(f"site {site!r}"):
             for name, image, labels, spacing in _pictures(item, how):
                 yield _frame(name, i, image, labels, spacing, how, 3 if colour else 1)
-
-
-def _is_colour(item: Item) -> bool:
-    if item.is_volume:
-        return False
-    with open_image(item.image) as file:
-        return not is_grey(file)
 
 
 Spacing = tuple[float, float, float]
@@ -66,17 +47,19 @@ Picture = tuple[str, Bytes, Bytes, Spacing | None]
 def _pictures(item: Item, how: Reading) -> Iterator[Picture]:
     """Name, image (channels, h, w), labels (h, w) and spacing of each picture."""
     if not item.is_volume:
-        image, labels = image_bytes(item.image, how.intensity), label_values(item.mask, how.classes)
+        image, labels = item.image.image(how.intensity), item.mask.labels(how.classes)
         if image.shape[1:] != labels.shape:
             (h, w), (mask_h, mask_w) = image.shape[1:], labels.shape
             raise DataError(
-                f"mask {item.mask} is {mask_w}x{mask_h}, its image {w}x{h}; they must be the same", OTHER_SIZE
+                f"mask {item.mask.path} is {mask_w}x{mask_h}, its image {w}x{h}; they must be the same", OTHER_SIZE
             )
         yield item.name, image, labels, None
         return
-    volume, mask = read_pair(item.image, item.mask, how.plane)
-    values = to_bytes(volume.values, wide(how.intensity), item.image)
-    labels = checked_labels(mask.values, how.classes, item.mask)
+    whole, drawn = item.image.volume(), item.mask.volume()
+    check_same_place(whole, drawn, item.image.path, item.mask.path)
+    volume, mask = sliced(whole, how.plane), sliced(drawn, how.plane)
+    values = to_bytes(volume.values, wide(how.intensity), item.image.path)
+    labels = checked_labels(mask.values, how.classes, item.mask.path)
     for z in range(len(values)):
         name = f"{item.name}#{z:03d}" if len(values) > 1 else item.name
         yield name, values[z][None], labels[z], volume.spacing

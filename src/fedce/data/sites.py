@@ -16,6 +16,7 @@ from fedce.base.errors import DataError, Problems, nearest
 from fedce.data import cache as site_cache
 from fedce.data import synthetic
 from fedce.data.cache import Cached, Frame, Origin
+from fedce.data.formats import Formats
 from fedce.data.items import Item, find_items
 from fedce.data.pixels import FOREGROUND, Classes
 from fedce.data.reader import Reading, read_frames
@@ -256,11 +257,12 @@ def _read(
     contents: list[str] = []
     for item in items:
         with problems.collected(f"site {name!r}"):
-            contents += [item.name, site_cache.content_of(item.image), site_cache.content_of(item.mask)]
+            contents += [item.name, *(site_cache.content_of(one.path, one.beside) for one in (item.image, item.mask))]
     if len(contents) < 3 * len(items):
         return None
     options = {**asdict(how), "classes": {key: list(values) for key, values in classes.items()}}
-    key = site_cache.key_of(contents, options)
+    version = Formats.named_by(config.format).version
+    key = site_cache.key_of(contents, {**options, "own_format": version} if version else options)
     if (cached := _known(key, name, notify)) is not None:
         return cached
     notify(f"reading site {name}: {len(items)} {'volumes' if items[0].is_volume else 'images'}")

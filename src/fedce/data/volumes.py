@@ -1,7 +1,7 @@
-"""Volumes (NIfTI, MetaImage, NRRD, DICOM series) as stacks of slices in the patient's own orientation."""
+"""Volumes as stacks of slices in the patient's own orientation, and what ITK and nibabel read."""
 
 import gzip
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 from fedce.base.errors import DataError
 
 Plane = Literal["axial", "coronal", "sagittal"]
-ENDINGS = (".nii.gz", ".nii", ".mha", ".mhd", ".nrrd")
-NIFTI = (".nii", ".nii.gz")
 UNREADABLE = "volumes can't be read"
 MAX_VOXELS = 512_000_000
 # NIfTI's axes point to the patient's right, front and head; DICOM's, and ITK's, to left, back and head.
@@ -38,17 +36,10 @@ class Volume:
     """Millimetres between slices, rows and columns."""
 
 
-def read_pair(image: Path, mask: Path, plane: Plane) -> tuple[Volume, Volume]:
-    """An image and its mask on the same grid, turned to the same plane."""
-    read_image, read_mask = read_itk(image), read_itk(mask)
-    _check_same_place(read_image, read_mask, image, mask)
-    # A 2D file, as a slice that was saved alone, has no third direction to turn.
-    return sliced(read_image, plane), sliced(read_mask, plane)
-
-
 def sliced(image: Any, plane: Plane) -> Volume:
     import SimpleITK as sitk
 
+    # A 2D file, as a slice that was saved alone, has no third direction to turn.
     if image.GetDimension() == 2:
         rows, columns = image.GetSpacing()[::-1]
         return Volume(sitk.GetArrayFromImage(image)[None], (1.0, rows, columns))
@@ -94,15 +85,13 @@ def nifti_bytes(image: Any) -> bytes:
     return gzip.compress(content, mtime=0)
 
 
-def read_itk(path: Path, channel: int | None = None) -> Any:
-    """A SimpleITK image: bounded, finite, one value a voxel; of several volumes in a NIfTI file one, if asked for."""
+def checked(image: Any, path: Path) -> Any:
+    """What a reader gave, if it can be used: bounded, finite, one value a voxel."""
     import SimpleITK as sitk
 
-    with _itk_errors(path):
-        if path.is_dir():
-            image = _series(path)
-        else:
-            image = _nifti(path, channel) if path.name.lower().endswith(NIFTI) else _file(path)
+    if not isinstance(image, sitk.Image):
+        raise DataError(f"{path}: expected a SimpleITK image from its reader, got {type(image).__name__}")
+    check_shape(image.GetSize(), path)
     if image.GetNumberOfComponentsPerPixel() != 1:
         n = image.GetNumberOfComponentsPerPixel()
         raise DataError(f"{path} has {n} values a voxel, expected 1; save one channel as a volume of its own")
@@ -115,7 +104,7 @@ def read_itk(path: Path, channel: int | None = None) -> Any:
 
 
 @contextmanager
-def _itk_errors(path: Path) -> Iterator[None]:
+def itk_errors(path: Path) -> Iterator[None]:
     """ITK's errors as one line, and its warnings, which it would write to stderr by itself, not at all."""
     import SimpleITK as sitk
 
@@ -126,21 +115,31 @@ def _itk_errors(path: Path) -> Iterator[None]:
         raise DataError(f"can't read the volume {path}: {_reason(error)}", UNREADABLE) from None
 
 
-def _file(path: Path) -> Any:
-    reader = read_header(path)
-    _check_shape(reader.GetSize(), path)
-    return reader.Execute()
+def read_file(path: Path) -> Any:
+    """Whatever ITK knows."""
+    with itk_errors(path):
+        reader = read_header(path)
+        check_shape(reader.GetSize(), path)
+        return reader.Execute()
+
+
+def read_nifti(path: Path, channel: int | None = None) -> Any:
+    """By nibabel: ITK reads a NaN, and what is missing of a truncated file, as zero and says nothing.
+
+    Of several volumes in one file, `channel` is read, if it is asked for.
+    """
+    with itk_errors(path):
+        return _nifti(path, channel)
 
 
 def _nifti(path: Path, channel: int | None) -> Any:
-    """By nibabel: ITK reads a NaN, and what is missing of a truncated file, as zero and says nothing."""
     import nibabel
     import SimpleITK as sitk
 
     try:
         file = nibabel.load(path)
         several = len(file.shape) == 4 and channel is not None
-        _check_shape(file.shape[:3] if several else file.shape, path)
+        check_shape(file.shape[:3] if several else file.shape, path)
         values = np.asanyarray(file.dataobj[..., channel] if several else file.dataobj)
         affine = np.asarray(file.affine, np.float64)
         if values.dtype.kind not in "iuf":
@@ -171,62 +170,26 @@ def _nearest_rotation(direction: NDArray[np.float64]) -> NDArray[np.float64]:
     return rotation
 
 
-def _series(folder: Path) -> Any:
-    import SimpleITK as sitk
-
-    series = sitk.ImageSeriesReader.GetGDCMSeriesIDs(str(folder))
-    if not series:
-        raise DataError(f"{folder} holds no DICOM series; a folder is one volume, images are given as {folder}/*")
-    if len(series) > 1:
-        raise DataError(f"{folder} holds {len(series)} DICOM series, expected one; give each a folder of its own")
-    names = sitk.ImageSeriesReader.GetGDCMSeriesFileNames(str(folder), series[0])
-    first = read_header(Path(names[0]))
-    _check_shape((*first.GetSize()[:2], len(names) * first.GetSize()[-1]), folder)
-    return read_slices([Path(name) for name in names]) if len(names) > 1 else first.Execute()
-
-
-def read_slices(files: Sequence[Path]) -> Any:
-    """DICOM slices along their normal, whatever their names; a gap or two slices in one place can't be a volume."""
-    import SimpleITK as sitk
-
-    folder = files[0].parent
-    with _itk_errors(folder):
-        headers = [read_header(path) for path in files]
-        if len({(header.GetSize(), *np.round(header.GetDirection(), 3)) for header in headers}) > 1:
-            raise DataError(f"{folder} holds slices of several sizes or directions; expected one series")
-        normal = np.asarray(headers[0].GetDirection()).reshape(3, 3)[:, 2]
-        heights = np.array([np.dot(header.GetOrigin(), normal) for header in headers])
-        order = np.argsort(heights)
-        gaps = np.diff(heights[order])
-        if gaps.min() <= 0.5 * np.median(gaps) or gaps.max() > 1.5 * np.median(gaps):
-            raise DataError(
-                f"{folder} is no whole series: its slices are {np.median(gaps):.1f} mm apart, "
-                f"but also {gaps.min():.1f} and {gaps.max():.1f}; download it again, or move it away"
-            )
-        reader = sitk.ImageSeriesReader()
-        reader.SetFileNames([str(files[i]) for i in order])
-        return reader.Execute()
-
-
 def read_header(path: Path) -> Any:
     """What a file says of itself, without its voxels."""
     import SimpleITK as sitk
 
-    with _itk_errors(path):
+    with itk_errors(path):
         reader = sitk.ImageFileReader()
         reader.SetFileName(str(path))
         reader.ReadImageInformation()
         return reader
 
 
-def _check_shape(size: tuple[int, ...], path: Path) -> None:
+def check_shape(size: tuple[int, ...], path: Path) -> None:
     if len(size) not in (2, 3):
         raise DataError(f"{path} has {len(size)} dimensions, expected 2 or 3; save one of its volumes alone")
     if prod(size) > MAX_VOXELS:
         raise DataError(f"{path} claims {'x'.join(map(str, size))} voxels; at most {MAX_VOXELS} are read")
 
 
-def _check_same_place(image: Any, mask: Any, image_path: Path, mask_path: Path) -> None:
+def check_same_place(image: Any, mask: Any, image_path: Path, mask_path: Path) -> None:
+    """An image and its mask are on the same grid, at the same place."""
     if image.GetSize() != mask.GetSize():
         sizes = ["x".join(map(str, one.GetSize())) for one in (mask, image)]
         raise DataError(

@@ -81,6 +81,7 @@ def end_line(plan: Plan, state: State, replies: Mapping[str, Reply], rejected: M
             for site, reply in replies.items()
             if reply.evaluation
         },
+        **({"metrics": plan.measures.headings} if plan.measures.metrics else {}),
         "rejected": dict(rejected),
         "missing": dict.fromkeys(sorted(plan.members.keys() - replies.keys() - rejected.keys()), NO_REPLY),
         "reconstruction": reconstructed_values(state),

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from fedce import algorithms
+from fedce.base.code import code_in
 from fedce.base.config import BUILT_IN, Config
 from fedce.base.errors import ConfigError, nearest
 from fedce.core.algorithm import Algorithm, State
@@ -20,7 +21,7 @@ from fedce.data import Sites
 from fedce.guard.border import Limits
 from fedce.learning import networks
 from fedce.learning.learner import Learner, loss_path
-from fedce.learning.metrics import Measures
+from fedce.learning.metrics import Measures, metric_path
 from fedce.site import attacks
 from fedce.site.hospital import member_of, perform
 from fedce.site.own import ForItself
@@ -194,23 +195,40 @@ class Participants(Plan):
 
 def resolve(config: Config) -> Config:
     """The configuration with the algorithm's own defaults filled in; an unknown option or metric is refused."""
+    config = with_paths(config)
     Measures.asked_by(config)
     algorithm = algorithms.make(config.algorithm.name, config.algorithm.options)
     if isinstance(algorithm, algorithms.QFedAvg) and algorithm.local_lr is None:
         algorithm = algorithms.make(config.algorithm.name, {**config.algorithm.options, "local_lr": config.train.lr})
-    name = algorithms.path_of(config.algorithm.name)
     if algorithm.traits.keeps_norms and config.model.norm not in ("batch", "site-affine"):
         raise ConfigError(
-            f"{name} keeps normalisation layers at the sites; leave out model.norm = {config.model.norm!r}, or take "
-            "fedavg"
+            f"{config.algorithm.name} keeps normalisation layers at the sites; leave out model.norm = "
+            f"{config.model.norm!r}, or take fedavg"
         )
-    table = config.algorithm.model_validate({"name": name, **algorithms.settings_of(algorithm)})
+    table = config.algorithm.model_validate({"name": config.algorithm.name, **algorithms.settings_of(algorithm)})
     data = config.data
     if data.source not in BUILT_IN:  # So that the run can be resumed from any folder.
         root = str(Path(data.root).resolve()) if data.root else None
         data = data.model_copy(update={"source": str(Path(data.source).resolve()), "root": root})
-    # Import paths, so that whoever runs the code of an experiment sees which it is.
-    norm = "site-affine" if algorithm.traits.keeps_norms and config.model.norm == "batch" else config.model.norm
-    model = config.model.model_copy(update={"name": networks.network_path(config.model.name), "norm": norm})
-    train = config.train.model_copy(update={"loss": loss_path(config.train.loss)})
-    return config.model_copy(update={"algorithm": table, "data": data, "model": model, "train": train})
+    norm = "site-affine" if algorithm.traits.keeps_norms else config.model.norm
+    model = config.model.model_copy(update={"norm": norm})
+    return config.model_copy(update={"algorithm": table, "data": data, "model": model})
+
+
+def with_paths(config: Config) -> Config:
+    """The configuration with import paths for all that is not ours, so that everybody sees which code it is."""
+    plant = {site: attacks.attack_path(kind) for site, kind in config.freerider.plant.items()}
+    return config.model_copy(
+        update={
+            "algorithm": config.algorithm.model_copy(update={"name": algorithms.path_of(config.algorithm.name)}),
+            "model": config.model.model_copy(update={"name": networks.network_path(config.model.name)}),
+            "train": config.train.model_copy(update={"loss": loss_path(config.train.loss)}),
+            "freerider": config.freerider.model_copy(update={"plant": plant}),
+            "metrics": tuple(map(metric_path, config.metrics)),
+        }
+    )
+
+
+def code_of(config: Config) -> dict[str, str]:
+    """Keys that name somebody's own Python code, by its path or by a name that an installed package gives it."""
+    return code_in(with_paths(config))

@@ -1,19 +1,20 @@
 """Metrics beside Dice, by name: what a site measures on its test cases of the model that it would use.
 
-A new metric is one more entry in `METRICS`. It is sent, checked, recorded and shown as the others are. FedCE's error,
-the guard and all shares rest on Dice alone.
+A new metric is one more entry in `METRICS`, or a `Metric` of your own that the experiment names by its import path. It
+is sent, checked, recorded and shown as the others are. FedCE's error, the guard and all shares rest on Dice alone.
 """
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedce.base.config import Config
-from fedce.base.errors import ConfigError, nearest
-from fedce.base.ranges import SCORE, Range
+from fedce.base.errors import ConfigError
+from fedce.base.ranges import MAX_METRICS, METRIC, SCORE, Range
+from fedce.base.registry import find, full_name
 from fedce.core.messages import Measured
 from fedce.core.scoring import Floats, Grouping
 
@@ -45,6 +46,30 @@ class Masks:
 
 
 @dataclass(frozen=True)
+class Heading:
+    """How a metric is shown; a run records it, so that a page of it needs no code of the metric.
+
+    >>> Heading("HD95", higher_is_better=False, digits=1).line({"mm"})
+    'HD95, mm (lower is better)'
+    """
+
+    title: str
+    higher_is_better: bool | None = None
+    """None where it is not known: for a metric of an earlier version that this one does not have."""
+    digits: int = 3
+
+    def line(self, units: Iterable[str] = ()) -> str:
+        """With its unit, where it has one, and its direction."""
+        named = ", ".join([self.title, *([" or ".join(known)] if (known := sorted({*units} - {""})) else [])])
+        if self.higher_is_better is None:
+            return named
+        return f"{named} ({'higher' if self.higher_is_better else 'lower'} is better)"
+
+    def text(self, value: float | None, dash: str = "-") -> str:
+        return dash if value is None else f"{value:.{self.digits}f}"
+
+
+@dataclass(frozen=True)
 class Metric:
     """A measure of two masks.
 
@@ -53,9 +78,9 @@ class Metric:
     """
 
     name: str
-    """In the experiment file, the ledger and the results."""
+    """In the experiment file, the ledger and the results. One of your own has its import path there."""
     title: str
-    """Of its column."""
+    """What tables call it."""
     of: Callable[[Masks, float], "Tensor"]
     """A value for each class, (1, classes), given the masks and surface_tolerance; not finite where it is undefined."""
     undefined: str
@@ -65,6 +90,10 @@ class Metric:
     is_length: bool = False
     """In millimetres where the files state their spacing, otherwise in pixels of the resized image."""
     digits: int = 3
+
+    @property
+    def heading(self) -> Heading:
+        return Heading(self.title, self.higher_is_better, self.digits)
 
 
 def _iou(masks: Masks, tolerance: float) -> "Tensor":
@@ -125,6 +154,60 @@ METRICS: Mapping[str, Metric] = {
 }
 
 
+NAMED: Mapping[str, Any] = {DICE: None, **METRICS}
+"""What an experiment may name; Dice is measured elsewhere."""
+GROUP = "fedce.metrics"
+MOST_DIGITS = 12
+
+
+def metric_path(name: str) -> str:
+    """The name, or the import path of a metric that an installed package offers (entry point fedce.metrics)."""
+    return full_name(name, NAMED, GROUP)
+
+
+def _metric(path: str) -> Metric:
+    if path in METRICS:
+        return METRICS[path]
+    own: Metric = find(path, NAMED, Metric, GROUP, "metrics")
+    _check_own(own, path)
+    return replace(own, name=path)
+
+
+def _check_own(metric: Metric, path: str) -> None:
+    """Whether somebody's metric can be used and recorded, so that one that can't is found before round 1."""
+    if not (isinstance(metric.title, str) and isinstance(metric.higher_is_better, bool)):
+        raise ConfigError(f"metrics: {path} needs a title, and True or False for higher_is_better")
+    if not (isinstance(metric.digits, int) and 0 <= metric.digits <= MOST_DIGITS):
+        raise ConfigError(f"metrics: {path} has digits = {metric.digits!r}, expected 0 to {MOST_DIGITS}")
+    if not (isinstance(metric.bounds, Range) and metric.bounds.low in METRIC and metric.bounds.high in METRIC):
+        raise ConfigError(f"metrics: {path} has the bounds {metric.bounds}, expected a Range within {METRIC}")
+    # One that is for images alone, or for volumes alone, is fine where there are no others.
+    problems = [_trial(metric, shape) for shape in ((8, 8), (4, 8, 8))]
+    if all(problems):
+        raise ConfigError(f"metrics: {path} can't measure two masks: {problems[0]}")
+
+
+def _trial(metric: Metric, shape: tuple[int, ...]) -> str | None:
+    """What is wrong with what a metric makes of two equal masks of two classes."""
+    import torch
+
+    mask = torch.zeros(1, 2, *shape, dtype=torch.uint8)
+    mask[..., 2:6, 2:6] = 1
+    try:
+        found = tuple(metric.of(Masks(mask, mask, None), 1.0).shape)
+    except Exception as error:  # noqa: BLE001 (it is somebody's own code, which may raise anything)
+        return f"{type(error).__name__}: {error}"
+    return None if found == (1, 2) else f"expected a value for each class, shape (1, 2), got shape {found}"
+
+
+def heading_of(results: Mapping[str, Any], name: str) -> Heading:
+    """How a run's metric is shown, by its record; no code that a run names is imported for that."""
+    if told := results.get("metrics_shown", {}).get(name):
+        return Heading(**told)
+    # Results of earlier versions say no more than the name.
+    return METRICS[name].heading if name in METRICS else Heading(name)
+
+
 @dataclass(frozen=True)
 class Measures:
     """The metrics that an experiment asks for beside Dice, and how they are to be measured."""
@@ -135,12 +218,16 @@ class Measures:
 
     @classmethod
     def asked_by(cls, config: Config) -> "Measures":
-        known = (DICE, *METRICS)
-        for name in config.metrics:
-            if name not in known:
-                raise ConfigError(f"metrics: unknown metric {name!r}{nearest(name, known)}; known: {', '.join(known)}")
-        names = [name for name in dict.fromkeys(config.metrics) if name != DICE]
-        return cls(tuple(METRICS[name] for name in names), config.surface_tolerance)
+        paths = dict.fromkeys(metric_path(name) for name in config.metrics)
+        if len(paths) > MAX_METRICS:
+            raise ConfigError(f"metrics: expected at most {MAX_METRICS}, got {len(paths)}")
+        asked = tuple(_metric(path) for path in paths if path != DICE)
+        return cls(asked, config.surface_tolerance)
+
+    @property
+    def headings(self) -> dict[str, dict[str, Any]]:
+        """How each metric is shown, for the record."""
+        return {metric.name: asdict(metric.heading) for metric in self.metrics}
 
     def measure(self, masks: Sequence[Masks], grouping: Grouping, classes: Sequence[str]) -> dict[str, Measured]:
         """Of all 2-D images and volumes of a part, in the order of the grouping."""
@@ -180,5 +267,11 @@ def _values(metric: Metric, masks: Masks, tolerance: float) -> Floats:
     """(classes); NaN where the metric is undefined."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # MONAI warns of empty masks, which are counted here.
-        values: Any = metric.of(masks, tolerance)[0].double().numpy()
+        try:
+            values: Any = metric.of(masks, tolerance)[0].double().numpy()
+        except Exception as error:
+            if metric.name in METRICS:
+                raise
+            shape, what = tuple(masks.truth.shape), f"{type(error).__name__}: {error}"
+            raise ConfigError(f"metrics: {metric.name} can't measure masks of shape {shape} ({what})") from None
     return np.where(np.isfinite(values), values, np.nan)

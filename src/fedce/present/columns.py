@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from fedce.core.scoring import MIN_CASES
-from fedce.learning.metrics import DICE, METRICS
+from fedce.learning.metrics import DICE, heading_of
 
 Results = Mapping[str, Any]
 """A run's results; of a run that goes on, what is known of them so far."""
@@ -100,16 +100,12 @@ def columns(results: Results) -> list[Column]:
 
 
 def _metric(results: Results, name: str) -> Column:
-    """A metric beside Dice; one that this version does not know goes by its name."""
-    metric = METRICS.get(name)
-    units = sorted({unit for unit in results["metrics_unit"].get(name, {}).values() if unit})
-    title = ", ".join([metric.title if metric else name, *([" or ".join(units)] if units else [])])
-    if metric is not None and not metric.higher_is_better:
-        title += " (lower is better)"
+    """A metric beside Dice, with its unit and its direction."""
+    heading = heading_of(results, name)
     return Column(
-        {"metrics": title},
+        {"metrics": heading.line(results["metrics_unit"].get(name, {}).values())},
         lambda results, site: results["metrics"][name].get(site),
-        digits(metric.digits if metric else 3),
+        digits(heading.digits),
         note=lambda results, site: _undefined(results, name, site),
     )
 

@@ -2,16 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
-from statistics import median
 from typing import TYPE_CHECKING
 
 from rich.console import RenderableType
 from rich.table import Table
 
-from fedce.present.terminal import Cells, safe_text, tables_that_fit
+from fedce.present.terminal import Cells, Wide, safe_text, tables_that_fit
 
 if TYPE_CHECKING:
-    from fedce.data.inspection import Inspection, SiteFacts
+    from rich.console import JustifyMethod
+
+    from fedce.data.inspection import Inspection
     from fedce.data.prepare import Summary
     from fedce.questions.allocation import Payout
     from fedce.questions.compare import Row
@@ -57,20 +58,23 @@ def truth_table(truth: "Truth") -> Table:
 
 
 def compare_tables(rows: "Sequence[Row]", width: int) -> list[Table]:
-    """The comparison in two pieces: Dice by site, then everything else that there is."""
+    """The comparison in pieces: Dice by site, the other metrics by site, then everything else that there is."""
     from fedce.questions.compare import table as cells_of
+    from fedce.questions.compare import tables_by_site
 
     header, lines = cells_of(rows)
     # Files have room for the whole name.
     header = [name.replace("Standalone", "alone") for name in header]
     cells = [[cell.split(" ± ")[0] for cell in line] for line in lines]
     n_dice = 1 + len(rows[0].dice) + 2
-    rest = [0, *(i for i in range(n_dice, len(header)) if any(line[i] != "-" for line in cells))]
-    tables = []
-    for title, columns in (("Dice, %", range(n_dice)), ("fairness, agreement with the truth, cost", rest)):
-        part = Cells([header[i] for i in columns], [[line[i] for i in columns] for line in cells])
-        tables += tables_that_fit(part, width, title)
-    return tables
+    n_metrics = n_dice + len(rows[0].metrics)
+    rest = [0, *(i for i in range(n_metrics, len(header)) if any(line[i] != "-" for line in cells))]
+    pieces: list[tuple[Wide, str]] = [
+        (Cells([header[i] for i in columns], [[line[i] for i in columns] for line in cells]), title)
+        for columns, title in ((range(n_dice), "Dice, %"), (rest, "fairness, agreement with the truth, cost"))
+    ]
+    pieces[1:1] = [(found, found.title) for found in tables_by_site(rows)]
+    return [table for part, title in pieces for table in tables_that_fit(part, width, title)]
 
 
 def allocation_tables(payouts: "Mapping[str, Payout]", rule: str, width: int) -> list[Table]:
@@ -106,36 +110,20 @@ def study_tables(outcomes: "Sequence[Outcome]", width: int) -> list[RenderableTy
 
 def inspection_table(found: "Inspection") -> Table:
     """One row a site: what it has, and how far its grey values are from the others'."""
+    from fedce.present.facts import facts_table
+
     table = Table(
         title="train/validation/test images; marked area, median; distance of grey values", title_justify="left"
     )
-    table.add_column("site")
-    rows = [_inspection_cells(site, distance) for site, distance in zip(found.sites, found.mean_distances, strict=True)]
-    # Eighty characters are few: no column that says nothing new.
-    silent = {"cases"} if all(row["cases"] == row["images"] for row in rows) else set()
-    silent |= set() if any(row["mm"] for row in rows) else {"mm"}
-    names = [name for name in rows[0] if name not in silent]
-    for name in names:
-        # Numbers stay whole in a narrow terminal; the name of a class gives way.
-        table.add_column(safe_text(name), justify="right", no_wrap=not name.endswith(", %"), overflow="fold")
-    for site, row in zip(found.sites, rows, strict=True):
-        table.add_row(safe_text(site.name), *(row[name] for name in names))
+    facts = facts_table(found, "terminal")
+    for name, kind in facts.titles:
+        # Numbers stay whole in a narrow terminal; the names of sites and classes give way.
+        is_whole = kind == "number" and not name.endswith(", %")
+        justify: JustifyMethod = "left" if kind == "key" else "right"
+        table.add_column(safe_text(name), justify=justify, no_wrap=is_whole, overflow="fold")
+    for row in facts.rows:
+        table.add_row(*(safe_text(cell.text) for cell in row))
     return table
-
-
-def _inspection_cells(site: "SiteFacts", distance: float) -> dict[str, str]:
-    sizes = (f"{height}x{width}" for height, width in (site.sizes[0], site.sizes[-1]))
-    spacing = (f"{pixel:.2f}" for pixel in site.spacing or ())
-    return {
-        "images": str(site.n_images),
-        "cases": str(site.n_cases),
-        "split": "/".join(str(n) for n in site.n_by_part.values()),
-        "size": " ".join(dict.fromkeys(sizes)),
-        "mm": " ".join(dict.fromkeys(spacing)),
-        "grey": f"{site.grey.mean.mean():.0f}±{site.grey.std.mean():.0f}",
-        **{f"{name}, %": f"{100 * median(areas):.1f}" for name, areas in site.areas.items()},
-        "distance": f"{distance:.1f}",
-    }
 
 
 def prepared_table(summary: "Summary") -> Table:

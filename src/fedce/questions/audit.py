@@ -1,18 +1,25 @@
 """What a site said of its images, checked by somebody who may look at them: the only proof against a consistent lie."""
 
+from dataclasses import dataclass, field
+
 from fedce.base.errors import ConfigError, RunError, nearest
 from fedce.base.files import digest_of
-from fedce.core.messages import Evaluation
+from fedce.core.messages import Evaluation, Measured
 from fedce.data import load_site
 from fedce.data.sites import with_n_channels
-from fedce.questions.predict import load_learner
+from fedce.learning.metrics import Heading, Measures
+from fedce.questions.predict import check_names_no_code, load_learner
 from fedce.record.folder import RunFolder
 from fedce.record.verify import Verdict
 from fedce.site.hospital import Hospital
 from fedce.site.resident import at_hospital
 
 SAME_MODEL = 0.005
-"""Two machines may differ by so much in the Dice of one model."""
+"""Two machines may differ by this much in the Dice, or another metric, of one model."""
+SAME_PART = 0.02
+"""Or by this part of a metric that has no fixed range, such as a distance."""
+SAME_CASES = 1
+"""Two machines may differ by this many cases without a value: one pixel decides whether a mask is empty."""
 ONE_ROUND = 0.1
 """The last round's model and the final one differ by a round of training."""
 
@@ -29,32 +36,70 @@ def audit(run: RunFolder, site: str, data: str, *, trust_code: bool = False) -> 
         )
     if site not in known:
         raise ConfigError(f"no site is called {site!r}{nearest(site, known)}; there are: {', '.join(sorted(known))}")
+    if not trust_code:
+        check_names_no_code(run, "data.format", "metrics")
     config = at_hospital(run.config, site, data)
     sites = load_site(config.data, site)
     if sites[0].fingerprint != known[site]["fingerprint"]:
         return Verdict((f"the images in {data} are not those that {site} took part with",), ())
-    facts = [f"images and splits of {site} are those that it took part with"]
+    compared = _Compared(site, [f"images and splits of {site} are those that it took part with"])
     own_model = site if run.site_model_file(site).exists() else None
     file = run.site_model_file(site) if own_model else run.model_file
     if file.exists() and digest_of(file) != end["files"].get(str(file.relative_to(run.path))):
-        return Verdict((f"{file.name} is not the file that the ledger ends with",), tuple(facts))
+        return Verdict((f"{file.name} is not the file that the ledger ends with",), tuple(compared.facts))
     learner, classes, shape = load_learner(run, own_model, trust_code=trust_code)
-    hospital = Hospital(with_n_channels(sites[0], shape[0]), learner, tuple(classes), config.seed)
+    measures = Measures.asked_by(config)
+    hospital = Hospital(with_n_channels(sites[0], shape[0]), learner, tuple(classes), config.seed, measures=measures)
     found = hospital.evaluate(learner.params, None)
-    problems: list[str] = []
-
-    def compare(what: str, said: float | None, measured: float, tolerance: float) -> None:
-        if said is None:
-            return
-        text = f"{what}: {site} said {said:.4f}, and its images give {measured:.4f}"
-        (facts if abs(said - measured) <= tolerance else problems).append(text)
-
     if site in end["evaluations"]:
         said_of_it = Evaluation.recorded(end["evaluations"][site])
-        compare("Dice on its validation images", said_of_it.validation_dice, found.validation_dice, SAME_MODEL)
-        compare("Dice on its test images", said_of_it.test_dice, found.test_dice, SAME_MODEL)
+        compared.dice("Dice on its validation images", said_of_it.validation_dice, found.validation_dice, SAME_MODEL)
+        compared.dice("Dice on its test images", said_of_it.test_dice, found.test_dice, SAME_MODEL)
+        for metric in measures.metrics:
+            if metric.name in said_of_it.metrics:
+                compared.metric(metric.heading, said_of_it.metrics[metric.name], found.metrics[metric.name])
     spoke = [entry for entry in run.rounds() if site in entry["sites"]]
     if spoke and own_model is None and spoke[-1]["round"] == run.config.n_rounds - 1:
         said = spoke[-1]["sites"][site]["score"]
-        compare("Dice on its validation images one round before the end", said, found.validation_dice, ONE_ROUND)
-    return Verdict(tuple(problems), tuple(facts))
+        compared.dice("Dice on its validation images one round before the end", said, found.validation_dice, ONE_ROUND)
+    return Verdict(tuple(compared.problems), tuple(compared.facts))
+
+
+@dataclass
+class _Compared:
+    """What a site said and what its images give, line by line."""
+
+    site: str
+    facts: list[str]
+    problems: list[str] = field(default_factory=list)
+
+    def dice(self, what: str, said: float | None, measured: float, tolerance: float) -> None:
+        if said is None:
+            return
+        text = f"{what}: {self.site} said {said:.4f}, and its images give {measured:.4f}"
+        (self.facts if abs(said - measured) <= tolerance else self.problems).append(text)
+
+    def metric(self, heading: Heading, said: Measured, found: Measured) -> None:
+        """Class by class, so that no mean hides a lie."""
+        wrong = [name for name in found.by_class if not _agree(name, said, found)]
+        for name in wrong or found.by_class:
+            what = f"{heading.line([found.unit])} of {name} on its test images"
+            texts = [_told(heading, name, one) for one in (said, found)]
+            text = f"{what}: {self.site} said {texts[0]}, and its images give {texts[1]}"
+            (self.problems if wrong else self.facts).append(text)
+
+
+def _agree(name: str, said: Measured, found: Measured) -> bool:
+    if said.unit != found.unit or abs(said.undefined.get(name, 0) - found.undefined[name]) > SAME_CASES:
+        return False
+    one, other = said.by_class.get(name), found.by_class[name]
+    if one is None or other is None:
+        return one is other
+    return abs(one - other) <= max(SAME_MODEL, SAME_PART * abs(other))
+
+
+def _told(heading: Heading, name: str, measured: Measured) -> str:
+    n = measured.undefined.get(name, 0)
+    value = measured.by_class.get(name)
+    told = "nothing" if value is None else f"{value:.{heading.digits + 1}f}{measured.unit and ' '}{measured.unit}"
+    return f"{told} (undefined in {n})" if n else told

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -11,8 +11,8 @@ from fedce.algorithms.titles import printed_name
 from fedce.base.config import AlgorithmConfig, Config
 from fedce.base.files import csv_text, write_bytes
 from fedce.federation.session import Result
-from fedce.learning.metrics import DICE, METRICS
 from fedce.questions.jobs import Progress, Store
+from fedce.questions.metrics import MetricTable, OverSeeds, metric_tables, over_seeds
 from fedce.valuation.agreement import agreement, rank_stability
 from fedce.valuation.fairness import against_standalone, fairness, sample_std
 
@@ -59,6 +59,7 @@ class Row:
     """Metric beside Dice to its mean over sites and seeds, where it is defined."""
     title: str = ""
     """What tables print: with the variant, where the algorithm has several; empty: the algorithm's name."""
+    metrics_by_site: Mapping[str, OverSeeds] = field(default_factory=dict)
 
     def over_sites(self, measure: Callable[[Sequence[float]], float]) -> list[float]:
         """A measure of all sites' Dice, of each seed."""
@@ -100,6 +101,7 @@ def _row(name: str, runs: Sequence[Result], alone: Mapping[str, float], truth: M
     dice = _mean_by_site([run.dice for run in runs])
     served = fairness(list(dice.values()))
     contributions = _mean_by_site([run.contributions for run in runs])
+    metrics = over_seeds([run.values for run in runs])
     classes = [_mean_by_site(list(run.values["dice_by_class"].values())) for run in runs]
     versus = against_standalone(dice, alone) if alone and name != "standalone" else None
     agrees = (
@@ -131,17 +133,9 @@ def _row(name: str, runs: Sequence[Result], alone: Mapping[str, float], truth: M
         rank_tau=_rank_tau(runs) if name != "standalone" else None,
         seconds=fmean(run.values["seconds"] for run in runs),
         megabytes=fmean(run.values["megabytes"] for run in runs),
-        metrics=_mean_metrics([run.values.get("metrics", {}) for run in runs]),
+        metrics={metric: found.mean for metric, found in metrics.items()},
+        metrics_by_site=metrics,
     )
-
-
-def _mean_metrics(found: Sequence[Mapping[str, Mapping[str, float | None]]]) -> dict[str, float | None]:
-    means: dict[str, float | None] = {}
-    for name in found[0]:
-        known = [value for metrics in found for value in metrics[name].values() if value is not None]
-        if name != DICE:
-            means[name] = fmean(known) if known else None
-    return means
 
 
 def _rank_tau(runs: Sequence[Result]) -> float | None:
@@ -156,8 +150,8 @@ def _mean_by_site(values: Sequence[Mapping[str, float]]) -> dict[str, float]:
 def table(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     """Header and cells; Dice in per cent, as in the paper."""
     sites = list(rows[0].dice)
-    metrics = [METRICS[name] for name in rows[0].metrics]
-    header = ["algorithm", *sites, "Avg.", "Std.", *(metric.title for metric in metrics)]
+    metrics = rows[0].metrics_by_site
+    header = ["algorithm", *sites, "Avg.", "Std.", *(found.heading.line(found.units) for found in metrics.values())]
     header += ["worst", "r Standalone", "d Standalone"]
     header += ["r truth", "Spearman", "d truth", "cos truth", "tau seeds", "seconds", "MB"]
     return header, [
@@ -166,7 +160,7 @@ def table(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
             *(f"{100 * row.dice[site]:.2f} ± {100 * row.dice_std[site]:.2f}" for site in sites),
             f"{100 * row.mean:.2f}",
             f"{100 * row.std_over_sites:.2f}",
-            *(_cell(row.metrics[metric.name], 1, metric.digits) for metric in metrics),
+            *(row.metrics_by_site[metric].mean_text for metric in metrics),
             f"{100 * row.worst:.2f}",
             _cell(row.standalone_pearson, 100),
             _cell(row.standalone_euclid, 100),
@@ -182,23 +176,30 @@ def table(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     ]
 
 
+def tables_by_site(rows: Sequence[Row]) -> list[MetricTable]:
+    """Each metric beside Dice by site."""
+    return metric_tables({row.algorithm: row.metrics_by_site for row in rows}, list(rows[0].dice))
+
+
 def _cell(value: float | None, factor: float = 1.0, digits: int = 2) -> str:
     return "-" if value is None else f"{factor * value:.{digits}f}"
 
 
 def to_markdown(rows: Sequence[Row]) -> str:
-    header, cells = table(rows)
+    more = "".join(f"\n{table.title}\n\n{_markdown(table.header, table.cells)}" for table in tables_by_site(rows))
+    return _markdown(*table(rows)) + more
+
+
+def _markdown(header: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
     lines = [header, ["---"] * len(header), *cells]
     return "".join("| " + " | ".join(line) + " |\n" for line in lines)
 
 
-def to_csv(rows: Sequence[Row]) -> str:
-    header, cells = table(rows)
+def to_csv(header: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
     return csv_text([header, *cells])
 
 
-def to_latex(rows: Sequence[Row]) -> str:
-    header, cells = table(rows)
+def to_latex(header: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
     body = "".join(" & ".join(_tex(cell) for cell in line) + r" \\" + "\n" for line in cells)
     columns = "l" + "c" * (len(header) - 1)
     head = " & ".join(_tex(cell) for cell in header)
@@ -210,9 +211,12 @@ def _tex(text: str) -> str:
 
 
 def write(folder: Path, rows: Sequence[Row], about: Mapping[str, Any]) -> None:
-    """compare.md, .csv, .tex and .json."""
+    """compare.md, .csv, .tex and .json, and compare-METRIC.csv and .tex of each metric beside Dice."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    for ending, text in (("md", to_markdown(rows)), ("csv", to_csv(rows)), ("tex", to_latex(rows))):
-        write_bytes(folder / f"compare.{ending}", text.encode())
-    content = {**about, "rows": [vars(row) for row in rows]}
+    by_site = {f"compare-{found.name}": (found.header, found.cells) for found in tables_by_site(rows)}
+    for name, (header, cells) in {"compare": table(rows), **by_site}.items():
+        write_bytes(folder / f"{name}.csv", to_csv(header, cells).encode())
+        write_bytes(folder / f"{name}.tex", to_latex(header, cells).encode())
+    write_bytes(folder / "compare.md", to_markdown(rows).encode())
+    content = {**about, "rows": [asdict(row) for row in rows]}
     write_bytes(folder / "compare.json", (json.dumps(content, indent=2) + "\n").encode())

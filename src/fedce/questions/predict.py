@@ -8,16 +8,16 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from fedce.base.code import code_in
 from fedce.base.config import DataConfig
 from fedce.base.errors import ConfigError, DataError, Problems, RunError
 from fedce.base.files import read_tensors, write_bytes, writing
 from fedce.core.params import Params, from_named
-from fedce.data.items import is_volume, stem
+from fedce.data.formats import File, Formats
 from fedce.data.overlays import overlay
-from fedce.data.pixels import Classes, image_bytes, to_bytes, wide, with_channels
+from fedce.data.pixels import Classes, to_bytes, wide, with_channels
 from fedce.data.resizing import from_size, to_size
-from fedce.data.volumes import nifti_bytes, read_itk, sliced, unsliced
+from fedce.data.volumes import nifti_bytes, sliced, unsliced
+from fedce.federation.plan import code_of
 from fedce.learning import networks as models
 from fedce.learning.learner import Learner
 from fedce.record.folder import RunFolder
@@ -33,26 +33,30 @@ def predict_files(
     adapt: bool = False,
     trust_code: bool = False,
 ) -> Iterator[Path]:
-    """Segment images and volumes. With `trust_code`, Python code that the run's network or loss is named by is run.
+    """Segment images and volumes. With `trust_code`, Python code that the run names is run: network, loss and format.
 
     With `adapt`, the batch-norm statistics of the model are those of these images: for a hospital that took no part.
     An image gives NAME.png (the mask, with the values of data.classes) and NAME-overlay.png; a volume NAME.nii.gz, in
     the place and orientation of the volume, and an overlay of the slice where most was found.
     """
     run = RunFolder.open(run_path)
+    if not trust_code:
+        check_names_no_code(run, "data.format")
     learner, classes, shape = load_learner(run, site, trust_code=trust_code)
-    _check_targets(images, out)
+    formats = Formats.named_by(run.config.data.format)
+    stems = [(formats.file(path), out / formats.stem(path)) for path in images]
+    _check_targets(stems)
     # All are looked at before anything is written, so that a bad one leaves nothing half-done.
     problems = Problems()
-    for path in images:
+    for file, _ in stems:
         with problems.collected():
-            read_itk(path) if is_volume(path) else image_bytes(path)
+            file.volume() if file.is_volume else file.image()
     problems.raise_any(f"{len(images)} images")
     if adapt:
-        learner.load(_adapted(learner, images, run.config.data, shape))
-    for path in images:
-        predict = _predict_volume if is_volume(path) else _predict_image
-        yield predict(path, out, run.config.data, learner, classes, shape)
+        learner.load(_adapted(learner, [file for file, _ in stems], run.config.data, shape))
+    for file, stem in stems:
+        predict = _predict_volume if file.is_volume else _predict_image
+        yield predict(file, stem, run.config.data, learner, classes, shape)
 
 
 Shape = tuple[int, int, int]
@@ -60,39 +64,42 @@ Shape = tuple[int, int, int]
 Masks = NDArray[np.uint8]
 
 
-def _predict_image(path: Path, out: Path, data: DataConfig, learner: Learner, classes: Classes, shape: Shape) -> Path:
-    pixels = image_bytes(path, data.intensity)
+def _predict_image(file: File, stem: Path, data: DataConfig, learner: Learner, classes: Classes, shape: Shape) -> Path:
+    pixels = file.image(data.intensity)
     masks = _segment(pixels[None], data, learner, shape)[0]
-    target = out / f"{stem(path)}.png"
+    target, picture = _targets(file, stem)
     _save(target, Image.fromarray(mask_values(masks, classes)))
-    _save(out / f"{stem(path)}-overlay.png", overlay(pixels, masks))
+    _save(picture, overlay(pixels, masks))
     return target
 
 
-def _predict_volume(path: Path, out: Path, data: DataConfig, learner: Learner, classes: Classes, shape: Shape) -> Path:
-    volume = read_itk(path)
-    values = to_bytes(sliced(volume, data.plane).values, wide(data.intensity), path)[:, None]
+def _predict_volume(file: File, stem: Path, data: DataConfig, learner: Learner, classes: Classes, shape: Shape) -> Path:
+    volume = file.volume()
+    values = to_bytes(sliced(volume, data.plane).values, wide(data.intensity), file.path)[:, None]
     masks = np.stack([_segment(values[z : z + 1], data, learner, shape)[0] for z in range(len(values))])
     labels = np.stack([mask_values(mask, classes) for mask in masks])
-    target = out / f"{stem(path)}.nii.gz"
+    target, picture = _targets(file, stem)
     write_bytes(target, nifti_bytes(unsliced(labels, volume, data.plane)))
     most = int(masks.any(axis=1).sum(axis=(1, 2)).argmax())
-    _save(out / f"{stem(path)}-overlay.png", overlay(values[most], masks[most]))
+    _save(picture, overlay(values[most], masks[most]))
     return target
 
 
-def _adapted(learner: Learner, images: Sequence[Path], data: DataConfig, shape: Shape) -> Params:
+def _adapted(learner: Learner, files: Sequence[File], data: DataConfig, shape: Shape) -> Params:
     """The model with statistics of all these images and of all slices of volumes."""
     if not learner.layout.running_statistics:
         raise ConfigError("--adapt: this model has no batch norm whose statistics could be estimated; leave it out")
-    pixels = [picture for path in images for picture in _pictures(path, data)]
+    pixels = [picture for file in files for picture in _pictures(file, data)]
     return learner.adapted(learner.params, torch.from_numpy(_fitted(pixels, data, shape)))
 
 
-def _pictures(path: Path, data: DataConfig) -> Masks | list[Masks]:
-    if not is_volume(path):
-        return [image_bytes(path, data.intensity)]
-    return to_bytes(sliced(read_itk(path), data.plane).values, wide(data.intensity), path)[:, None]
+def _pictures(file: File, data: DataConfig) -> Masks:
+    """(n, channels, height, width): one, or all slices of a volume."""
+    return _slices(file, data) if file.is_volume else file.image(data.intensity)[None]
+
+
+def _slices(file: File, data: DataConfig) -> Masks:
+    return to_bytes(sliced(file.volume(), data.plane).values, wide(data.intensity), file.path)[:, None]
 
 
 def _fitted(images: Iterable[Masks], data: DataConfig, shape: Shape) -> Masks:
@@ -115,10 +122,8 @@ def _save(path: Path, picture: Image.Image) -> None:
 def load_learner(run: RunFolder, site: str | None, *, trust_code: bool) -> tuple[Learner, Classes, Shape]:
     """The run's network with its weights, its classes, and the shape of the images that it was trained on."""
     config = run.config
-    code = {key: path for key, path in code_in(config).items() if key in ("model.name", "train.loss")}
-    if code and not trust_code:
-        named = ", ".join(f"{key} = {path}" for key, path in code.items())
-        raise ConfigError(f"{run.config_file} names code that would be run ({named}); add --trust-code if you trust it")
+    if not trust_code:
+        check_names_no_code(run, "model.name", "train.loss")
     path = run.site_model_file(site) if site else run.model_file
     if not path.exists():
         own = sorted(file.stem for file in run.site_model_file("").parent.glob("*.safetensors"))
@@ -140,6 +145,14 @@ def load_learner(run: RunFolder, site: str | None, *, trust_code: bool) -> tuple
     return learner, classes, (n_channels, height, width)
 
 
+def check_names_no_code(run: RunFolder, *keys: str) -> None:
+    """What somebody else's run names at these keys, or in these lists, must not be code that this command would run."""
+    code = {key: path for key, path in code_of(run.config).items() if key in keys or key.partition(".")[0] in keys}
+    if code:
+        named = ", ".join(f"{key} = {path}" for key, path in code.items())
+        raise ConfigError(f"{run.config_file} names code that would be run ({named}); add --trust-code if you trust it")
+
+
 def mask_values(masks: Masks, classes: Classes) -> NDArray[np.uint8]:
     """One value a pixel: the one that belongs to just the classes found there, else to the last class found."""
     members = [set(values) for values in classes.values()]
@@ -153,15 +166,20 @@ def mask_values(masks: Masks, classes: Classes) -> NDArray[np.uint8]:
     return result
 
 
-def _check_targets(images: Sequence[Path], out: Path) -> None:
+def _targets(file: File, stem: Path) -> tuple[Path, Path]:
+    """Of the mask and of its overlay."""
+    mask = f"{stem.name}{'.nii.gz' if file.is_volume else '.png'}"
+    return stem.with_name(mask), stem.with_name(f"{stem.name}-overlay.png")
+
+
+def _check_targets(stems: Sequence[tuple[File, Path]]) -> None:
     """Nothing that is read may be overwritten, and no two masks may have one name."""
     targets: set[Path] = set()
-    for path in images:
-        ending = ".nii.gz" if is_volume(path) else ".png"
-        for target in (out / f"{stem(path)}{ending}", out / f"{stem(path)}-overlay.png"):
+    for file, stem in stems:
+        for target in _targets(file, stem):
             if target in targets:
                 raise DataError(f"two images would write {target}; give them other names or run them apart")
             targets.add(target)
-    for path in images:
-        if path.resolve() in {target.resolve() for target in targets}:
-            raise DataError(f"{path} would be overwritten by its mask; choose another --out")
+    for file, _ in stems:
+        if file.path.resolve() in {target.resolve() for target in targets}:
+            raise DataError(f"{file.path} would be overwritten by its mask; choose another --out")

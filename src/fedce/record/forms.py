@@ -98,11 +98,20 @@ class _Evaluation(_Form):
     metrics: Annotated[dict[str, _Measured], Field(max_length=MAX_METRICS)] = {}
 
 
+class _Heading(_Form):
+    """How a metric is shown."""
+
+    title: str
+    higher_is_better: bool
+    digits: Annotated[int, Field(ge=0, le=12)]
+
+
 class _End(Line):
     model: str
     shares: dict[str, Share]
     files: dict[str, str] = {}
     evaluations: dict[str, _Evaluation] = {}
+    metrics: dict[str, _Heading] = {}
 
 
 class _Publish(Line):
@@ -186,6 +195,7 @@ class Results(_Form):
     metrics_by_class: dict[str, dict[str, dict[str, MetricValue | None]]] = {}
     metrics_undefined: dict[str, dict[str, dict[str, Count]]] = {}
     metrics_unit: dict[str, dict[str, str]] = {}
+    metrics_shown: dict[str, _Heading] = {}
     validation_dice: dict[str, Score]
     validation_interval: dict[str, Interval | None] = {}
     validation_cases: dict[str, Count] = {}

@@ -39,10 +39,23 @@ def member_view(run: RunFolder, site: str) -> dict[str, Any]:
         "dice_interval": results.get("dice_interval", {}).get(site),
         "test_cases": results.get("test_cases", {}).get(site),
         "dice_without": results["dice_without"].get(site),
+        **_own_metrics(results, site),
         "train_images": results["train_images"].get(site),
         "flags": [_without_names(flag) for flag in results["flags"].get(site, [])],
         "by_round": [{"round": n, "share": facts["share"], "score": facts["score"]} for n, facts in mine],
     }
+
+
+def _own_metrics(results: Mapping[str, Any], site: str) -> dict[str, Any]:
+    """As the results have them, of one site alone; nothing where Dice alone was measured."""
+    if "metrics" not in results:
+        return {}
+    kinds = ("metrics", "metrics_by_class", "metrics_undefined", "metrics_unit")
+    own = {
+        kind: {name: {site: by_site[site]} for name, by_site in results[kind].items() if site in by_site}
+        for kind in kinds
+    }
+    return {**own, "metrics_shown": results.get("metrics_shown", {})}
 
 
 def _without_names(flag: str) -> str:

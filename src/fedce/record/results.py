@@ -86,6 +86,8 @@ def _evaluated(end: Entry) -> dict[str, Any]:
         "fairness": fairness(list(dice.values())).as_dict() if dice else {},
         **_metrics(evaluations),
         **_beside(evaluations, dice),
+        # An earlier version's end does not say how metrics are shown.
+        **({"metrics_shown": end["metrics"]} if "metrics" in end else {}),
     }
 
 

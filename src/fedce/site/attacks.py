@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fedce.base.errors import ConfigError, nearest
-from fedce.base.registry import load_object
+from fedce.base.errors import ConfigError
+from fedce.base.registry import find, full_name
 from fedce.core.messages import Evaluation, Reply
 from fedce.core.params import Params
 from fedce.core.site import Compared, Moments, Pull, Site, Trained
@@ -147,15 +147,12 @@ class Attack:
 
 def attack_of(kind: str) -> Attack:
     """The attack of that name, or of your own at package.module:NAME."""
-    if ":" in kind:
-        own = load_object(kind, "freerider.plant")
-        if not isinstance(own, Attack):
-            raise ConfigError(f"freerider.plant: {kind} is a {type(own).__name__}, not an Attack")
-        return own
-    if kind not in ATTACKS:
-        known = f"{nearest(kind, ATTACKS)}; known: {', '.join(ATTACKS)}, or your own at package.module:NAME"
-        raise ConfigError(f"freerider.plant: unknown attack {kind!r}{known}")
-    return ATTACKS[kind]
+    return find(kind, ATTACKS, Attack, "fedce.attacks", "freerider.plant")
+
+
+def attack_path(kind: str) -> str:
+    """The name, or the import path of an attack that an installed package offers (entry point fedce.attacks)."""
+    return full_name(kind, ATTACKS, "fedce.attacks")
 
 
 def _changed(change: Callable[[Params, Params], Params]) -> Sends:

@@ -1,41 +1,72 @@
-"""Every table and figure of the paper by one command: each study is a file here; trainings are shared between them."""
+"""Every table and figure of the paper by one command; trainings are shared between studies.
 
-from collections.abc import Callable, Sequence
+A new study is one more file in this folder with a `STUDY` in it, or one of your own, named by its import path.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from importlib import import_module
+from math import inf
 from pathlib import Path
-from typing import Any, cast
+from pkgutil import iter_modules
+from typing import Any
 
 from fedce.base.config import Config
-from fedce.base.errors import ConfigError, nearest
+from fedce.base.errors import ConfigError
+from fedce.base.registry import find, full_name
 from fedce.federation.lines import versions
 from fedce.questions.jobs import Progress
 from fedce.studies import data, paper
 from fedce.studies.base import METHODS, Context, Outcome, Picture, Study, Table
 
-__all__ = ["METHODS", "Context", "Outcome", "Picture", "Study", "Table", "about", "conduct", "needed", "wanted"]
+__all__ = [
+    "METHODS",
+    "Context",
+    "Outcome",
+    "Picture",
+    "Study",
+    "Table",
+    "about",
+    "built_in",
+    "conduct",
+    "in_all",
+    "needed",
+    "study_of",
+    "wanted",
+]
 
-NAMES = (
-    *("performance", "fairness", "contribution", "convergence", "free-rider"),
-    *("shift", "ablation", "qualitative", "data", "scaling", "theory"),
-)
-BEYOND = ("robustness",)
-"""What the paper has not."""
 ALL = "all"
+GROUP = "fedce.studies"
+
+
+@cache
+def built_in() -> Mapping[str, Study]:
+    """The studies of this folder by name, those of `all` first and in their order."""
+    found = {}
+    for module in iter_modules(__path__):
+        if study := getattr(import_module(f"{__name__}.{module.name}"), "STUDY", None):
+            found[module.name.replace("_", "-")] = study
+    return dict(sorted(found.items(), key=lambda item: (item[1].order or inf, item[0])))
+
+
+def in_all() -> list[str]:
+    return [name for name, study in built_in().items() if study.order is not None]
 
 
 def wanted(names: str) -> list[str]:
-    """The studies that are named: all, or some, separated by commas."""
-    each = (list(NAMES) if name == ALL else [name] for name in names.split(","))
+    """The studies that are named: all, or some, separated by commas; one's own by its import path."""
+    each = (in_all() if name == ALL else [full_name(name, built_in(), GROUP)] for name in names.split(","))
     chosen = list(dict.fromkeys(name for some in each for name in some))
     for name in chosen:
-        if name not in (*NAMES, *BEYOND):
-            known = (*NAMES, *BEYOND, ALL)
-            raise ConfigError(f"unknown study {name!r}{nearest(name, known)}; known: {', '.join(known)}")
+        study_of(name)
     return chosen
 
 
 def study_of(name: str) -> Study:
-    return cast(Study, import_module(f"fedce.studies.{name.replace('-', '_')}"))
+    known: Mapping[str, Any] = {**built_in(), ALL: None}
+    found: Study = find(name, known, Study, GROUP, "study")
+    return found
 
 
 def needed(names: Sequence[str], context: Context) -> list[Config]:
@@ -44,7 +75,7 @@ def needed(names: Sequence[str], context: Context) -> list[Config]:
     return list(by_path.values())
 
 
-def about(context: Context, command: str) -> dict[str, Any]:
+def about(names: Sequence[str], context: Context, command: str) -> dict[str, Any]:
     """What the numbers rest on."""
     n_images = sum(len(site.split.train) for site in context.sites)
     _, _, height, width = context.sites[0].images.shape
@@ -57,7 +88,14 @@ def about(context: Context, command: str) -> dict[str, Any]:
     if context.printed:
         size += f" The paper (recipe paper): {paper.SETTINGS}."
     name = Path(context.data).name
-    return {"command": command, "data": name, "size": size, "seeds": list(context.seeds), "versions": versions()}
+    return {
+        "command": command,
+        "studies": list(names),
+        "data": name,
+        "size": size,
+        "seeds": list(context.seeds),
+        "versions": versions(),
+    }
 
 
 def conduct(
@@ -68,5 +106,13 @@ def conduct(
 ) -> list[Outcome]:
     """Train what is missing, all of it at once, then evaluate study by study; every page shows the paper's Fig. 3."""
     context.store.run(needed(names, context), workers, progress)
-    found = [study_of(name).evaluate(context) for name in names]
+    found = [_checked(name, study_of(name).evaluate(context)) for name in names]
     return found if "data" in names else [*found, data.at_a_glance(context)]
+
+
+def _checked(name: str, outcome: Outcome) -> Outcome:
+    """Its name begins the names of files."""
+    if not isinstance(outcome, Outcome) or not re.fullmatch(r"\w[\w.-]*", outcome.study):
+        got = repr(outcome.study) if isinstance(outcome, Outcome) else type(outcome).__name__
+        raise ConfigError(f"study {name}: expected an Outcome with a name such as my-study, got {got}")
+    return outcome

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from fedce.base.config import Config
-from fedce.studies.base import Context, Outcome, Picture, Table, one_seed
+from fedce.studies.base import Context, Outcome, Picture, Study, Table, one_seed, other_metrics
 from fedce.studies.contribution import truth_of
 from fedce.valuation.fairness import sample_std
 from fedce.valuation.standing import NO_DIFFERENCE, exceeds, said, standing
@@ -52,7 +52,11 @@ def evaluate(context: Context) -> Outcome:
         f"In the paper both terms together beat each alone on both tasks: {_together(means, spreads)}",
     ]
     return Outcome(
-        "ablation", TITLE, findings, [table], [_picture({context.title_of(name): own for name, own in means.items()})]
+        "ablation",
+        TITLE,
+        findings,
+        [table, *other_metrics(rows)],
+        [_picture({context.title_of(name): own for name, own in means.items()})],
     )
 
 
@@ -89,3 +93,6 @@ def _together(means: Mapping[str, Sequence[float]], spreads: Mapping[str, Sequen
         f"{shown}. The better combination is {gain:+.2f} points in average and {less:+.2f} in deviation over sites "
         "from the better single term."
     )
+
+
+STUDY = Study(TITLE, trainings, evaluate, order=7)

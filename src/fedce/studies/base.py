@@ -1,9 +1,9 @@
 """What a study is made of: trainings that it needs, and what it makes of them (tables, pictures, plain findings)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 from fedce import algorithms
 from fedce.algorithms.titles import title_of
@@ -13,6 +13,7 @@ from fedce.data import Sites
 from fedce.federation.session import Result
 from fedce.questions.compare import Row, compare, table_for
 from fedce.questions.jobs import Store
+from fedce.questions.metrics import metric_tables
 from fedce.studies import paper
 
 METHODS = ("standalone", "fedavg", "uniform", "qfedavg", "cffl", "fedci", "cgsv", "fedce", "fedce-sum")
@@ -140,14 +141,23 @@ class Context:
         ]
 
 
-class Study(Protocol):
-    """A module under studies/."""
+@dataclass(frozen=True)
+class Study:
+    """What is trained, and what is made of it. A file of this folder, or of your own, has one: `STUDY`."""
 
-    TITLE: str
+    title: str
+    trainings: Callable[[Context], Sequence[Config]]
+    """All that it needs; what another study or an earlier call has trained is not trained again."""
+    evaluate: Callable[[Context], Outcome]
+    """Called when all of them are done."""
+    order: int | None = None
+    """Its place among those that `fedce study all` conducts; None: only where it is named."""
 
-    def trainings(self, context: Context) -> list[Config]: ...
 
-    def evaluate(self, context: Context) -> Outcome: ...
+def other_metrics(rows: Sequence[Row]) -> list[Table]:
+    """A table for each metric beside Dice that the experiment asks for."""
+    found = metric_tables({row.title or row.algorithm: row.metrics_by_site for row in rows}, list(rows[0].dice))
+    return [Table(one.name, f"{one.title}.", one.header, one.cells) for one in found]
 
 
 def one_seed(context: Context) -> str:

@@ -10,7 +10,7 @@ from scipy.signal import savgol_filter
 
 from fedce.base.config import Config
 from fedce.federation.session import Result
-from fedce.studies.base import Cell, Context, Outcome, Picture, Table
+from fedce.studies.base import Cell, Context, Outcome, Picture, Study, Table
 from fedce.valuation.standing import said, standing
 
 TITLE = "Convergence"
@@ -79,3 +79,6 @@ def smoothed(curve: NDArray[np.float64]) -> NDArray[np.float64]:
         return curve
     result: NDArray[np.float64] = savgol_filter(curve, window, ORDER)
     return result
+
+
+STUDY = Study(TITLE, trainings, evaluate, order=4)

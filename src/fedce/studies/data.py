@@ -3,7 +3,7 @@
 from fedce.base.config import Config
 from fedce.data.inspection import Inspection, inspect_sites
 from fedce.data.remarks import most_different, summary
-from fedce.studies.base import Cell, Context, Outcome, Picture, Table
+from fedce.studies.base import Cell, Context, Outcome, Picture, Study, Table
 
 TITLE = "Data: intensity distributions (the paper's Fig. 3)"
 
@@ -58,3 +58,6 @@ def _picture(found: Inspection) -> Picture:
         plots.grey_values(found.sites).encode(),
         data=histograms,
     )
+
+
+STUDY = Study(TITLE, trainings, evaluate, order=9)

@@ -7,7 +7,7 @@ from statistics import fmean
 from fedce.base.config import Config
 from fedce.questions import compare as comparing
 from fedce.studies import paper
-from fedce.studies.base import Cell, Context, Outcome, Table
+from fedce.studies.base import Cell, Context, Outcome, Study, Table
 from fedce.valuation.standing import exceeds, said, standing
 
 TITLE = "Performance fairness (the paper's Table 2)"
@@ -115,3 +115,6 @@ def _distances(row: comparing.Row, alone: comparing.Row) -> list[float]:
 
 def _who_loses(row: comparing.Row, alone: comparing.Row) -> list[str]:
     return [site for site, own in row.dice_by_seed.items() if exceeds(alone.dice_by_seed[site], own)]
+
+
+STUDY = Study(TITLE, trainings, evaluate, order=2)

@@ -6,7 +6,7 @@ from typing import Any
 from fedce.base.config import Config, FreeRiderConfig
 from fedce.federation.session import Result
 from fedce.guard.alarms import history
-from fedce.studies.base import Cell, Context, Outcome, Picture, Table
+from fedce.studies.base import Cell, Context, Outcome, Picture, Study, Table
 
 TITLE = "Free riders"
 ROUNDS_SHOWN = (1, 10, 25, 50, 100, 200)
@@ -162,3 +162,6 @@ def _false_alarms(values: Any, rider: str | None) -> int:
 
 def _similarities(rounds: Sequence[Any], site: str) -> list[float | None]:
     return [entry["sites"].get(site, {}).get("similarity_global") for entry in rounds]
+
+
+STUDY = Study(TITLE, trainings, evaluate, order=5)

@@ -6,7 +6,7 @@ from statistics import fmean
 from fedce.base.config import Config
 from fedce.questions.compare import Row
 from fedce.studies import paper
-from fedce.studies.base import Cell, Context, Outcome, Table, one_seed
+from fedce.studies.base import Cell, Context, Outcome, Study, Table, one_seed, other_metrics
 from fedce.valuation.fairness import sample_std
 from fedce.valuation.standing import NO_DIFFERENCE, Standing, exceeds, said, standing
 
@@ -24,7 +24,7 @@ def evaluate(context: Context) -> Outcome:
         tables.append(_by_class(context, rows))
     if context.printed:
         tables.append(_beside_the_paper(context, rows))
-    return Outcome("performance", TITLE, _findings(context, rows), tables)
+    return Outcome("performance", TITLE, _findings(context, rows), [*tables, *other_metrics(rows)])
 
 
 def _dice(context: Context, rows: list[Row]) -> Table:
@@ -137,3 +137,6 @@ def _against(alone: Row, means: Mapping[str, Sequence[float]], title_of: Callabl
         which = "the others" if parts else "all federated methods"
         parts.append(f"{which}: {NO_DIFFERENCE}")
     return f"Training alone reaches {100 * alone.mean:.1f} % on average; {'; '.join(parts)}."
+
+
+STUDY = Study(TITLE, trainings, evaluate, order=1)

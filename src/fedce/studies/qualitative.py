@@ -9,7 +9,7 @@ from fedce.base.config import Config
 from fedce.pictures.examples import example
 from fedce.questions.predict import load_learner
 from fedce.record.folder import RunFolder
-from fedce.studies.base import Cell, Context, Outcome, Picture, Table, best
+from fedce.studies.base import Cell, Context, Outcome, Picture, Study, Table, best
 
 TITLE = "Example segmentations"
 
@@ -46,3 +46,6 @@ def evaluate(context: Context) -> Outcome:
         f"On these {len(cells)} images {context.title_of(first)} has the highest mean Dice; so few decide nothing."
     ]
     return Outcome("qualitative", TITLE, findings, [], [picture])
+
+
+STUDY = Study(TITLE, trainings, evaluate, order=8)

@@ -7,7 +7,7 @@ from statistics import fmean
 
 from fedce.base.config import AlgorithmConfig, Config, FreeRiderConfig, Guard
 from fedce.site.attacks import ATTACKS
-from fedce.studies.base import Cell, Context, Outcome, Table
+from fedce.studies.base import Cell, Context, Outcome, Study, Table
 
 TITLE = "Robustness: sites that cheat"
 SINGLE, PAIRED = ({kind: a.words for kind, a in ATTACKS.items() if a.is_paired is paired} for paired in (False, True))
@@ -205,3 +205,6 @@ def _percent(part: float, sign: str = "") -> str:
 
 def _name(case: Case) -> str:
     return f"{case.kind} x{len(case.attackers)}"
+
+
+STUDY = Study(TITLE, trainings, evaluate)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fedce.base.config import Config
 from fedce.base.errors import DataError
 from fedce.questions import value as valuing
-from fedce.studies.base import Context, Outcome, Picture, Table
+from fedce.studies.base import Context, Outcome, Picture, Study, Table
 from fedce.valuation.agreement import agreement
 
 TITLE = "Scaling: agreement and cost as sites grow"
@@ -122,3 +122,6 @@ def evaluate(context: Context) -> Outcome:
         f"{100 * last.largest_drop:.2f} with {last.n_sites} (one seed, no interval).",
     ]
     return Outcome("scaling", TITLE, findings, [table], [picture])
+
+
+STUDY = Study(TITLE, trainings, evaluate, order=10)

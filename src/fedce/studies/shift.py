@@ -5,7 +5,7 @@ from statistics import fmean
 
 from fedce.base.config import Config
 from fedce.studies import paper
-from fedce.studies.base import Context, Outcome, Picture, Table
+from fedce.studies.base import Context, Outcome, Picture, Study, Table
 from fedce.valuation.standing import NO_DIFFERENCE, exceeds
 
 TITLE = "Distribution shift: shares with and without a site"
@@ -90,3 +90,6 @@ def _mean_shares(context: Context, left: tuple[str, ...]) -> dict[str, float]:
 def renormalised(shares: dict[str, float], left: str) -> dict[str, float]:
     rest = 1 - shares[left]
     return {site: share / rest for site, share in shares.items() if site != left}
+
+
+STUDY = Study(TITLE, trainings, evaluate, order=6)

@@ -31,7 +31,7 @@ from fedce.federation.checkpoint import load_state
 from fedce.federation.plan import Participants, resolve
 from fedce.record.folder import RunFolder
 from fedce.site.hospital import Hospital
-from fedce.studies.base import Cell, Context, Outcome, Picture, Table
+from fedce.studies.base import Cell, Context, Outcome, Picture, Study, Table
 from fedce.studies.shift import renormalised
 
 TITLE = "Theory: both theorems against measurements"
@@ -336,3 +336,6 @@ def _hospital(participants: Participants, site: str) -> Hospital:
 
 def _norm(vector: Vector) -> float:
     return float(np.linalg.norm(vector.astype(np.float64)))
+
+
+STUDY = Study(TITLE, trainings, evaluate, order=11)

@@ -8,10 +8,12 @@ import numpy as np
 from PIL import Image
 
 from fedce.base.errors import DataError
-from fedce.data.pixels import Bytes, image_bytes, with_channels
+from fedce.data.formats import Formats
+from fedce.data.pixels import Bytes, with_channels
 from fedce.data.prepare.contours import Mask, disc_and_cup, levels, majority, square_around
 from fedce.data.prepare.sources import Case, Found, Note, Outputs, Role, Source, by_case, files_below, pair
 
+FORMATS = Formats()
 CLASSES = {"disc": [128, 255], "cup": [255]}
 CASE_PATTERN_OF_VIEWS = "(.+?)(?:__.*)?"
 """Both views of an eye are one case."""
@@ -170,11 +172,11 @@ def png(pixels: Bytes) -> bytes:
 
 
 def colour(path: Path) -> Bytes:
-    return with_channels(image_bytes(path), 3).transpose(1, 2, 0)
+    return with_channels(FORMATS.file(path).image(), 3).transpose(1, 2, 0)
 
 
 def grey(path: Path) -> Bytes:
-    values: Bytes = with_channels(image_bytes(path), 1)[0]
+    values: Bytes = with_channels(FORMATS.file(path).image(), 1)[0]
     return values
 
 

@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedce.data.dicom import ENDINGS
+
 Files = tuple[Path, ...]
 """The files of one image or mask: one, or the slices of a DICOM series."""
 Role = Mapping[str, list[Files]]
@@ -92,7 +94,7 @@ def series_by_case(folders: Iterable[Path], case: Callable[[Path], str]) -> Role
 
 
 def is_dicom(path: Path) -> bool:
-    return path.suffix.lower() in (".dcm", ".ima", "")
+    return path.suffix.lower() in (*ENDINGS, "")
 
 
 def pair(root: Path, roles: Mapping[str, Role]) -> Found:

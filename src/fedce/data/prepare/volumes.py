@@ -1,14 +1,17 @@
 """Volumes of any published format as NIfTI, with their geometry, and masks on the grid of their image."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fedce.base.errors import DataError
+from fedce.data.dicom import read_slices
+from fedce.data.formats import NIFTI, ending
 from fedce.data.prepare.segmentations import union_of_segments
 from fedce.data.prepare.sources import Case, Files, Note, Outputs, is_dicom
-from fedce.data.volumes import nifti_bytes, read_header, read_itk, read_slices
+from fedce.data.volumes import checked, nifti_bytes, read_file, read_header, read_nifti
 
 SAME_PLACE_MM = 0.5
 SAME_SPACING = 0.02
@@ -31,7 +34,10 @@ def convert_volume(case: Case, note: Note) -> Outputs:
 
 def read_volume(files: Files) -> Any:
     """One file, or a DICOM series; of a file with several sequences the first, which is T2."""
-    return read_slices(files) if len(files) > 1 else read_itk(files[0], channel=0)
+    if len(files) > 1:
+        return read_slices(files)
+    read = partial(read_nifti, channel=0) if ending(files[0], [NIFTI]) else read_file
+    return checked(read(files[0]), files[0])
 
 
 def is_segmentation(files: Files) -> bool:

@@ -52,9 +52,9 @@ class Hospital:
 
 
 def resident(client: str, local: Path, config_file: Path) -> "Resident":
-    from fedce.base.code import code_in
     from fedce.base.config import load
     from fedce.federation.lines import versions
+    from fedce.federation.plan import code_of
     from fedce.site.resident import Resident, at_hospital
 
     try:
@@ -63,7 +63,7 @@ def resident(client: str, local: Path, config_file: Path) -> "Resident":
         if not own.data:
             raise ConfigError(f'{local / settings.FILE}: say where the images are, as data = "FOLDER"')
         config = load(config_file)
-        for key, path in code_in(config).items():
+        for key, path in code_of(config).items():
             if path not in own.allow:
                 raise ConfigError(f'{key} names code, {path}; if you trust it: allow = ["{path}"] in {settings.FILE}')
         return Resident(at_hospital(config, site, own.data), site, private_folder(own.home_of(site)), versions())

@@ -5,14 +5,13 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
-from fedce.base.code import code_in
 from fedce.base.config import Config, dumps
 from fedce.base.errors import ConfigError, EngineError, RunError
 from fedce.base.files import write_bytes, write_json
 from fedce.engines.launching import OUTCOME, Follower, Programs, Trial, begun, need
 from fedce.engines.nvflare import settings
 from fedce.engines.nvflare.settings import EXPERIMENT, STARTED
-from fedce.federation.plan import resolve
+from fedce.federation.plan import code_of, resolve
 from fedce.federation.session import Observer, Result
 
 START_SECONDS = 120.0
@@ -97,7 +96,7 @@ def _simulate(trial: Trial, follower: Follower) -> bool:
     clients = {f"site-{number}": site for number, site in enumerate(trial.sites, 1)}
     runs = str(trial.run_folder.path.resolve().parent)
     data, home = trial.config.data.source, str(folder / "sites")
-    allow = tuple(code_in(trial.config).values())  # All clients are this machine's.
+    allow = tuple(code_of(trial.config).values())  # All clients are this machine's.
     own = settings.Settings(data=data, home=home, runs=runs, sites=clients, allow=allow)
     settings.write(workspace / "local", own)
     # One thread for each process: there are as many of these as sites.

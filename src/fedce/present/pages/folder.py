@@ -11,8 +11,10 @@ from urllib.parse import quote
 from fedce.algorithms.titles import printed_name
 from fedce.base.errors import FedceError, RunError
 from fedce.base.files import write_bytes
+from fedce.base.words import cell_text
 from fedce.present.pages import page
 from fedce.present.sentences import NO_ALARM, NOBODY_LOOKED, looked_for_cheats
+from fedce.questions.metrics import MetricTable, metric_tables, over_seeds
 from fedce.record.folder import RunFolder, fingerprints_of
 from fedce.record.verify import checked
 from fedce.valuation.standing import NO_DIFFERENCE, said, standing
@@ -75,6 +77,7 @@ def write_folder_report(folder: Path) -> Path:
         "folder.html.j2",
         name=folder.resolve().name,
         runs=[run.row for run in finished],
+        metrics=_mean_metrics(finished),
         unfinished=[run for run in read if isinstance(run, Unfinished)],
         summary=summary(finished, len(runs)),
         groups=[_group(group) for group in _on_the_same_data(finished)],
@@ -126,17 +129,72 @@ def _as_long(runs: Sequence[Finished]) -> list[list[Finished]]:
 
 def _group(runs: Sequence[Finished]) -> dict[str, Any]:
     first = sorted(runs, key=lambda run: not run.alone)
-    return {
-        "data_name": Path(runs[0].results["data"]).name,
-        "sites": list(runs[0].results["dice"]),
-        "dice": [_by_site(run, "dice") for run in first],
-        "contributions": [_by_site(run, "contributions") for run in runs if not run.alone],
-        "has_alone": first[0].alone,
-    }
+    sites = list(runs[0].results["dice"])
+    note = " Standalone comes first: where a run is below it, the site is better off alone." if first[0].alone else ""
+    dice = [_line(run, [cell_text(run.results["dice"].get(site), 3) for site in sites]) for run in first]
+    shares = [
+        _line(run, [cell_text(100 * run.results["contributions"][site], 1) for site in sites])
+        for run in runs
+        if not run.alone
+    ]
+    tables = [_Table("Dice by site", f"Test Dice by site.{note}", sites, dice), *_metrics_by_site(first, sites)]
+    if shares:
+        caption = "Contributions by site, %; each row sums to 100."
+        tables.append(_Table("Contributions by site", caption, sites, shares))
+    return {"data_name": Path(runs[0].results["data"]).name, "n_runs": len(runs), "tables": tables}
 
 
-def _by_site(run: Finished, key: str) -> dict[str, Any]:
-    return {"name": run.name, "algorithm": run.method, "seed": run.results["seed"], key: run.results[key]}
+@dataclass(frozen=True)
+class _Line:
+    name: str
+    algorithm: str
+    seed: int
+    cells: Sequence[str]
+
+
+@dataclass(frozen=True)
+class _Table:
+    """A row a run."""
+
+    label: str
+    caption: str
+    titles: Sequence[str]
+    lines: Sequence[_Line]
+
+
+def _line(run: Finished, cells: Sequence[str]) -> _Line:
+    return _Line(run.name, run.method, run.results["seed"], cells)
+
+
+def _metrics_by_site(runs: Sequence[Finished], sites: Sequence[str]) -> list[_Table]:
+    """A table for each metric beside Dice that any of these runs measured."""
+    by_run = {run.name: over_seeds([run.results]) for run in runs}
+    return [_as_lines(table, runs) for table in metric_tables(by_run, sites)]
+
+
+def _as_lines(table: MetricTable, runs: Sequence[Finished]) -> _Table:
+    by_name = {run.name: run for run in runs}
+    lines = [_line(by_name[name], cells) for name, *cells in table.cells]
+    return _Table(f"{table.name} by site", f"{table.title}.", table.header[1:], lines)
+
+
+def _mean_metrics(runs: Sequence[Finished]) -> _Table | None:
+    """Every run's mean over the sites of each metric beside Dice."""
+    by_run = {run.name: over_seeds([run.results]) for run in runs}
+    names = list(dict.fromkeys(name for metrics in by_run.values() for name in metrics))
+    if not names:
+        return None
+    known = {name: [metrics[name] for metrics in by_run.values() if name in metrics] for name in names}
+    titles = [
+        metrics[0].heading.line(unit for metric in metrics for unit in metric.units) for metrics in known.values()
+    ]
+    lines = [
+        _line(run, [found[name].mean_text if name in found else "-" for name in names])
+        for run in runs
+        if (found := by_run[run.name])
+    ]
+    caption = "Other metrics on the test cases: the mean over the sites; undef.: images or volumes without a value."
+    return _Table("Other metrics", caption, titles, lines)
 
 
 def summary(runs: Sequence[Finished], n_runs: int) -> list[str]:

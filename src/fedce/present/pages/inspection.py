@@ -16,6 +16,7 @@ from fedce.data.overlays import COLOURS, overlay
 from fedce.data.remarks import summary
 from fedce.data.resizing import to_size
 from fedce.data.sites import Pixels, SiteData, Sites
+from fedce.present.facts import facts_table
 from fedce.present.pages import page
 
 PICTURE_SIDE = 160
@@ -35,7 +36,8 @@ def write_inspection(sites: Sites, found: Inspection, path: Path) -> Path:
         found=found,
         site_names=[site.name for site in found.sites],
         any_spacing=any(site.spacing for site in found.sites),
-        rows=[site_row(site) for site in found.sites],
+        facts=facts_table(found, "page"),
+        areas=facts_table(found, "areas"),
         legend=[(name, "rgb({} {} {})".format(*COLOURS[i % len(COLOURS)])) for i, name in enumerate(sites.classes)],
         examples=[(site.name, _examples(site, facts)) for site, facts in zip(sites, found.sites, strict=True)],
         duplicates=_duplicates(sites, found),
@@ -52,29 +54,6 @@ def write_inspection(sites: Sites, found: Inspection, path: Path) -> Path:
 def source_name(sites: Sites) -> str:
     """The folder's name alone: where it lies on somebody's machine is nobody else's business."""
     return Path(sites.config.source).resolve().name
-
-
-def site_row(site: SiteFacts) -> dict[str, Any]:
-    """A site's facts as the texts of a table."""
-    return {
-        "site": site.name,
-        "images": str(site.n_images),
-        "cases": str(site.n_cases),
-        "split": " / ".join(str(n) for n in site.n_by_part.values()),
-        "size": _span(*(f"{height} x {width}" for height, width in (site.sizes[0], site.sizes[2]))),
-        "median_size": "{} x {}".format(*site.sizes[1]),
-        "spacing": _span(*(f"{distance:.2f}" for distance in site.spacing)) + " mm" if site.spacing else "unknown",
-        "grey": f"{site.grey.mean.mean():.0f} ± {site.grey.std.mean():.0f}",
-        "areas": {
-            name: f"{100 * np.median(areas):.1f} ({100 * areas.min():.1f} to {100 * areas.max():.1f})"
-            for name, areas in site.areas.items()
-        },
-        "empty": {name: str(n) for name, n in site.n_empty.items()},
-    }
-
-
-def _span(low: str, high: str) -> str:
-    return low if low == high else f"{low} to {high}"
 
 
 def groups_lines(groups: Sequence[Sequence[str]]) -> str:

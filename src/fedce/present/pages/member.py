@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 from fedce.base.files import write_bytes
+from fedce.present.columns import sites_table
 from fedce.present.pages import page
 from fedce.record.folder import RunFolder
 from fedce.record.publish import member_view
@@ -13,5 +14,7 @@ def write_member(run: RunFolder, site: str, out: Path | None) -> Path:
     # A name in somebody else's results may be anything; the file stays in the folder.
     safe = re.sub(r"[^\w.-]", "_", site)
     path = out or run.path / f"member-{safe}.html"
-    write_bytes(path, page("member.html.j2", name=run.path.resolve().name, view=member_view(run, site)))
+    view = member_view(run, site)
+    metrics = sites_table(view, "metrics", [site])
+    write_bytes(path, page("member.html.j2", name=run.path.resolve().name, view=view, metrics=metrics))
     return path

@@ -1,0 +1,219 @@
+"""File formats: one list of what is read, by which endings, and how. A new format is one more entry in `FORMATS`.
+
+One of your own is named by `data.format`, as package.module:NAME, and is read beside these.
+"""
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedce.base.config import DATA_KINDS
+from fedce.base.errors import ConfigError, DataError
+from fedce.base.registry import find
+from fedce.data import dicom, pixels, volumes
+from fedce.data.pixels import MAX_PIXELS, Bytes, Classes, Intensity, image_bytes, label_values
+
+Values = NDArray[Any]
+EXPECTED = "expected an array of numbers, (height, width) or (height, width, 3)"
+
+
+@dataclass(frozen=True)
+class Format:
+    """A kind of file.
+
+    >>> import numpy as np
+    >>> NUMPY = Format("NumPy", (".npy",), "image", np.load)
+    >>> Formats((*FORMATS, NUMPY)).stem(Path("scan-7.npy"))
+    'scan-7'
+    """
+
+    name: str
+    endings: tuple[str, ...]
+    """In lower case, each with its dot."""
+    holds: Literal["image", "volume"]
+    read: Callable[[Path], Any]
+    """An image as an array, (height, width) or (height, width, 3); bytes stay as they are, wider numbers become bytes
+    by data.intensity. A volume as a SimpleITK image, whose place, orientation and spacing count."""
+    read_mask: Callable[[Path], Any] | None = None
+    """Where the values of a mask are read otherwise than those of an image."""
+    is_colour: Callable[[Path], bool] | None = None
+    """Whether an image has colours, by its header alone; without this it is read for that."""
+    is_lossy: bool = False
+    """The values of a mask are brought back to the nearest known ones."""
+    beside: tuple[str, ...] = ()
+    """Endings of files of the same name that hold a part of it."""
+    is_folder: Callable[[Path], bool] | None = None
+    """Whether a folder is one volume of this format; its endings are then those of the files inside."""
+
+
+def _pillow(name: str, endings: tuple[str, ...], *kinds: str, is_lossy: bool = False) -> Format:
+    """`kinds` are what Pillow calls it; any, if there are none."""
+    return Format(
+        name=name,
+        endings=endings,
+        holds="image",
+        read=partial(pixels.read_image, kinds=kinds),
+        read_mask=partial(pixels.read_mask, kinds=kinds),
+        is_colour=partial(pixels.is_colour, kinds=kinds),
+        is_lossy=is_lossy,
+    )
+
+
+DICOM = Format("DICOM", dicom.ENDINGS, "volume", dicom.read_series, is_folder=dicom.holds_series)
+NIFTI = Format("NIfTI", (".nii.gz", ".nii"), "volume", volumes.read_nifti)
+FORMATS = (
+    _pillow("PNG", (".png",), "PNG"),
+    _pillow("JPEG", (".jpg", ".jpeg"), "JPEG", "MPO", is_lossy=True),
+    _pillow("TIFF", (".tif", ".tiff"), "TIFF"),
+    _pillow("BMP", (".bmp",), "BMP", "DIB"),
+    NIFTI,
+    Format("MetaImage", (".mha",), "volume", volumes.read_file),
+    Format("MetaImage header", (".mhd",), "volume", volumes.read_file, beside=(".raw", ".zraw")),
+    Format("NRRD", (".nrrd",), "volume", volumes.read_file),
+    DICOM,
+)
+ANY_IMAGE = _pillow("image", ())
+"""What a list names with an ending that is not known."""
+NOT_READ = (".gif", ".webp", ".dcm", ".npy", ".npz", ".jp2", ".svs", ".mat")
+"""Endings of files that hold images, and that are not read: one beside a site's images is reported."""
+
+
+@dataclass(frozen=True)
+class File:
+    """A file, or the folder of a series, and what it is read by."""
+
+    path: Path
+    format: Format
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @property
+    def is_volume(self) -> bool:
+        return self.format.holds == "volume"
+
+    @property
+    def beside(self) -> list[Path]:
+        """Files that hold a part of it."""
+        return [path for end in self.format.beside if (path := self.path.with_suffix(end)).exists()]
+
+    @property
+    def is_colour(self) -> bool:
+        if self.is_volume:
+            return False
+        if self.format.is_colour is not None:
+            return self.format.is_colour(self.path)
+        return bool(self._values(self.format.read).ndim == 3)
+
+    def image(self, intensity: Intensity = "auto") -> Bytes:
+        """(1 or 3, height, width), 0 to 255."""
+        return image_bytes(self._values(self._as_image.read), intensity, self.path)
+
+    def labels(self, classes: Classes) -> Bytes:
+        """A mask's values, (height, width), each one that `classes` knows."""
+        by = self._as_image
+        return label_values(self._values(by.read_mask or by.read), classes, self.path, is_lossy=by.is_lossy)
+
+    def volume(self) -> Any:
+        """A SimpleITK image: bounded, finite, one value a voxel."""
+        # ITK reads single slices that were saved as pictures, too.
+        read = self.format.read if self.is_volume else volumes.read_file
+        return volumes.checked(self._read(read, "volume"), self.path)
+
+    @property
+    def _as_image(self) -> Format:
+        return ANY_IMAGE if self.is_volume else self.format
+
+    def _values(self, read: Callable[[Path], Any]) -> Values:
+        values = self._read(read, "image")
+        if not isinstance(values, np.ndarray):
+            raise DataError(f"{self.path}: {EXPECTED}, but got {type(values).__name__}")
+        if not _is_picture(values.shape) or values.dtype.kind not in "buif":
+            raise DataError(f"{self.path}: {EXPECTED}, but got {values.dtype} values of shape {values.shape}")
+        if values.shape[0] * values.shape[1] > MAX_PIXELS:
+            raise DataError(
+                f"{self.path} has {values.shape[1]}x{values.shape[0]} pixels; at most {MAX_PIXELS} are read"
+            )
+        return values.astype(np.uint8) if values.dtype.kind == "b" else values
+
+    def _read(self, read: Callable[[Path], Any], what: str) -> Any:
+        try:
+            return read(self.path)
+        except DataError:
+            raise
+        except Exception as error:  # noqa: BLE001 (a reader may be somebody's own code, which may raise anything)
+            reason = str(error) or type(error).__name__
+            raise DataError(f"can't read the {what} {self.path}: {reason}", f"{what}s can't be read") from None
+
+
+def _is_picture(shape: tuple[int, ...]) -> bool:
+    return 0 not in shape and (len(shape) == 2 or (len(shape) == 3 and shape[2] == 3))
+
+
+@dataclass(frozen=True)
+class Formats:
+    """What an experiment's files may be."""
+
+    known: tuple[Format, ...] = FORMATS
+    version: str = ""
+    """Changes with the code of a format of one's own."""
+
+    @classmethod
+    def named_by(cls, kind: str) -> "Formats":
+        """By data.format; one of your own comes before ours, so that it may have an ending of ours."""
+        if kind in DATA_KINDS:
+            return cls()
+        own = find(kind, {}, Format, "fedce.formats", "data.format")
+        if not own.endings or not all(re.fullmatch(r"(\.[^.A-Z/]+)+", end) for end in own.endings):
+            raise ConfigError(f"data.format: {kind} has the endings {own.endings}, expected some such as ('.npy',)")
+        return cls((own, *FORMATS), f"{kind} {_digest_of(own)}")
+
+    def searched(self, kind: str) -> tuple[Format, ...]:
+        """Those that a folder is searched for."""
+        wanted: dict[str, Callable[[Format], bool]] = {
+            "images": lambda one: one.holds == "image",
+            "volumes": lambda one: one.holds == "volume" and one.is_folder is None,
+            "dicom": lambda one: one is DICOM,
+        }
+        return tuple(one for one in self.known if kind not in wanted or wanted[kind](one))
+
+    def file(self, path: Path) -> File:
+        return File(path, self._of(path))
+
+    def stem(self, path: Path) -> str:
+        """The name without its ending; .nii.gz is one."""
+        end = ending(path, self.known)
+        return path.name[: -len(end)] if end else path.name
+
+    def _of(self, path: Path) -> Format:
+        if path.is_dir():
+            return next((one for one in self.known if one.is_folder and one.is_folder(path)), DICOM)
+        end = ending(path, self.known)
+        return next((one for one in _files(self.known) if end in one.endings), ANY_IMAGE)
+
+
+def ending(path: Path, known: Sequence[Format]) -> str | None:
+    """The longest ending that one of these formats has; a series is a folder, and has none."""
+    lower = path.name.lower()
+    ends = (end for one in _files(known) for end in one.endings if lower.endswith(end) and len(lower) > len(end))
+    return max(ends, key=len, default=None)
+
+
+def _files(known: Iterable[Format]) -> Iterable[Format]:
+    return (one for one in known if one.is_folder is None)
+
+
+def _digest_of(own: Format) -> str:
+    """Digest of the module that reads it: another reader may see other pixels."""
+    module = sys.modules.get(getattr(own.read, "__module__", None) or "")
+    file = getattr(module, "__file__", None)
+    return sha256(Path(file).read_bytes()).hexdigest() if file else ""
