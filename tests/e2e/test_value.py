@@ -196,7 +196,7 @@ def test_latex_escapes_names():
     values = {"my_site": 0.5}
     row = Row(
         **{field.name: values if "Mapping" in str(field.type) else 0.5 for field in fields(Row)}
-        | {"algorithm": "x_y", "metrics": {}, "metrics_by_site": {}}
+        | {"algorithm": "x_y", "title": "x_y", "metrics": {}, "metrics_by_site": {}}
     )
     assert r"my\_site" in to_latex(*table([row]))
     assert r"x\_y" in to_latex(*table([row]))
