@@ -23,15 +23,26 @@ def _same_locale() -> None:
     locale.setlocale(locale.LC_ALL, LOCALE)
 
 
+def with_small_recipe(arguments: list[str]) -> list[str]:
+    plans = arguments[:1] in (["run"], ["compare"], ["doctor"])
+    if not plans or any(word.endswith(".toml") or "recipe" in word or word == "--resume" for word in arguments):
+        return arguments
+    return [*arguments, "--set", "recipe=small"]
+
+
 @pytest.fixture(scope="session")
 def fedce():
-    """Run a command line in this process; returns click's result."""
+    """Run a command line in this process; returns click's result.
+
+    Without an experiment file the recipe is "small" unless a test names one: most tests are about other things than a
+    plan, which trains longer.
+    """
 
     def invoke(*arguments, cwd=None):
         before = Path.cwd()
         os.chdir(cwd or before)
         try:
-            return CliRunner().invoke(main, [str(argument) for argument in arguments])
+            return CliRunner().invoke(main, with_small_recipe([str(argument) for argument in arguments]))
         finally:
             os.chdir(before)
 

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from fedce.base.errors import ConfigError, first_problem, nearest
 from fedce.base.keys import checked_key
-from fedce.base.recipes import RECIPES, SMALL, filled
+from fedce.base.recipes import PLAN, PLANNED, RECIPES, SMALL, filled, value_at
 from fedce.base.registry import full_name
 
 Positive = Annotated[int, Field(ge=1)]
@@ -283,8 +283,8 @@ class Config(_Table):
     """One experiment."""
 
     recipe: Annotated[str, AfterValidator(_recipe)] = SMALL
-    """Default values by name, for keys that nobody wrote: small (those of this page), or paper (the paper's network,
-    256x256 pixels and 200 rounds; a GPU is advised)."""
+    """Values by name, for keys that nobody wrote: small (those of this page), paper (the paper's network, 256x256
+    pixels and 200 rounds; a GPU is advised), or plan (made from the data: docs/plan.md), as where no file is given."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     """Seed of the initial weights and of local training."""
     rounds: Positive | None = None
@@ -321,6 +321,11 @@ class Config(_Table):
     def _follow_the_recipe(cls, tree: Any) -> Any:
         """What the recipe says of keys that are left out; what is no table or no recipe is refused later."""
         name = tree.get("recipe") if isinstance(tree, Mapping) else None
+        if name == PLAN and (missing := [key for key in PLANNED if value_at(tree, key) is None]):
+            raise ValueError(
+                f'recipe = "plan" takes {missing[0]} from the data, which is not looked at here; make the experiment '
+                "with 'fedce plan DATA --out plan.toml', or from the sites' fingerprints"
+            )
         return filled(tree, RECIPES[name]) if isinstance(name, str) and name in RECIPES else tree
 
     @model_validator(mode="after")
@@ -339,7 +344,12 @@ class Config(_Table):
 
 def load(path: Path | None = None, changes: Mapping[str, Any] | None = None) -> Config:
     """An experiment file with changes applied; keys of changes are dotted: {"train.lr": 0.01}."""
-    return _changed(_tree_of(path) if path else {}, changes or {}, str(path) if path else None)
+    return parse(written(path, changes or {}), str(path) if path else None)
+
+
+def written(path: Path | None, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """What a person wrote of an experiment, unchecked: a file, and changes with dotted keys."""
+    return _changed(_tree_of(path) if path else {}, changes)
 
 
 def _tree_of(path: Path) -> dict[str, Any]:
@@ -353,7 +363,7 @@ def _tree_of(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is not a TOML file: {error}") from None
 
 
-def _changed(tree: dict[str, Any], changes: Mapping[str, Any], origin: str | None) -> Config:
+def _changed(tree: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in changes.items():
         *tables, name = key.split(".")
         table = tree
@@ -362,7 +372,7 @@ def _changed(tree: dict[str, Any], changes: Mapping[str, Any], origin: str | Non
             if not isinstance(table, dict):
                 raise ConfigError(f"{key}: {part!r} is a value, not a table")
         table[name] = value
-    return parse(tree, origin)
+    return tree
 
 
 def load_recorded(path: Path, changes: Mapping[str, Any] | None = None) -> Config:
@@ -371,7 +381,7 @@ def load_recorded(path: Path, changes: Mapping[str, Any] | None = None) -> Confi
     algorithm = tree.get("algorithm")
     if isinstance(algorithm, dict) and "guard" in algorithm and "guard" not in tree:
         tree["guard"] = algorithm.pop("guard")
-    return _changed(tree, changes or {}, str(path))
+    return parse(_changed(tree, changes or {}), str(path))
 
 
 def parse(tree: Mapping[str, Any], origin: str | None = None) -> Config:

@@ -5,8 +5,22 @@ from typing import Any
 
 Tree = Mapping[str, Any]
 
-SMALL = "small"
+SMALL, PLAN = "small", "plan"
+PLANNED = (
+    "rounds",
+    "data.normalize",
+    "model.channels",
+    "model.norm",
+    "train.loss",
+    "train.augment",
+    "train.schedule",
+    "train.batch_size",
+    "train.epochs",
+)
+"""Keys that every plan states; it states data.size and data.resize only where images have to be resized."""
 RECIPES: Mapping[str, Tree] = {
+    # Made from the data by learning/planning.py, which fills what nobody wrote before this is asked for.
+    PLAN: {},
     # The defaults of base/config.py: a network of half a million parameters, for a computer without a GPU.
     SMALL: {},
     # D12 and D17. What it shares with the defaults stands here as well, so that this is the whole of it.
@@ -43,3 +57,14 @@ def filled(tree: Tree, defaults: Tree) -> dict[str, Any]:
         elif isinstance(default, Mapping) and isinstance(own, Mapping):
             result[key] = filled(own, default)
     return result
+
+
+def value_at(tree: Tree, key: str) -> Any:
+    """What a tree has under a dotted key; None where it has nothing.
+
+    >>> value_at({"train": {"lr": 0.1}}, "train.lr")
+    0.1
+    """
+    table, _, name = key.rpartition(".")
+    inside = tree.get(table) if table else tree
+    return inside.get(name) if isinstance(inside, Mapping) else None

@@ -85,6 +85,23 @@ class Experiment:
 
         return load(self.file, changes | self.changes)
 
+    def planned(self, notice: Callable[[str], None]) -> "Config":
+        """The experiment; what nobody wrote is planned from the data where there is no file, or where it says so."""
+        from fedce.base.config import written
+        from fedce.base.recipes import PLAN
+
+        tree = written(self.file, self.changes)
+        if self.file is None:
+            tree.setdefault("recipe", PLAN)
+        if tree.get("recipe") != PLAN:
+            return self.config()
+        from fedce.learning.planning import planned
+
+        found = planned(tree, str(self.file) if self.file else None, notice)
+        if found.chosen:
+            notice(f"{found.line} ('fedce plan' gives the reasons)")
+        return found.config
+
 
 KEYS = {"data": "data.source", "scale": "data.scale", "rounds": "rounds"}
 

@@ -111,7 +111,6 @@ def compare(
     from fedce.present.progress import JobsDisplay
     from fedce.present.tables import compare_tables, truth_table
 
-    config = experiment.config()
     names = [name.strip() for name in algorithms.split(",") if name.strip()]
     numbers = numbers_of(seeds)
     if not names:
@@ -124,6 +123,7 @@ def compare(
         from fedce.questions import value as valuing
         from fedce.questions.jobs import Store
 
+        config = experiment.planned(display.notice)
         kept = Store(store, display.notice)
         configs = comparing.plan(config, names, numbers)
         sites = [site.name for site in kept.sites(config.data)]

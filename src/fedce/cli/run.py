@@ -73,7 +73,8 @@ def run(
     as_json: bool,
 ) -> None:
     """Train one model across sites; record who contributed what."""
-    from fedce.base.config import BUILT_IN, load
+    from fedce.base.config import BUILT_IN
+    from fedce.present.terminal import Terminal
 
     named = {
         "algorithm.name": algorithm,
@@ -98,7 +99,8 @@ def run(
         raise ConfigError(
             f"{config_file} is a folder: --data {config_file} if it holds sites, --resume if it holds a run"
         )
-    config = load(config_file, changes)
+    experiment = Experiment(config_file, named, assignments)
+    config = experiment.planned(Terminal(quiet=as_json).notice)
     if scale is not None and config.data.source not in BUILT_IN and Path(config.data.source).exists():
         raise ConfigError(
             f"--scale is for {' and '.join(BUILT_IN)}; images of a folder are resized by --set data.size=N"
@@ -156,9 +158,9 @@ def doctor(experiment: Experiment, out: Path | None, as_json: bool) -> None:
     """Look at everything that can be known before round 1; exit code 2 if a run would fail."""
     from fedce.present.progress import FindingsDisplay
 
-    config = experiment.config()
     display = FindingsDisplay(quiet=as_json)
     display.notice(STARTING)
+    config = experiment.planned(display.notice)
     from fedce.questions.doctor import examine, verdict_of
 
     findings = []

@@ -10,18 +10,21 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from fedce import __version__, algorithms
-from fedce.base.config import Config, DataConfig, Guard, load_recorded, parse
+from fedce.base.config import Config, Guard, load_recorded, parse
 from fedce.base.errors import ConfigError, RunError
+from fedce.base.recipes import PLAN
 from fedce.base.registry import load_object
 from fedce.core.algorithm import Algorithm, State
 from fedce.core.messages import Member
 from fedce.data import Sites, load_sites
+from fedce.data.fingerprint import known_of
 from fedce.engines.local import LocalEngine
 from fedce.engines.remote import Courier, Event, Known, RemoteEngine, Rules
 from fedce.engines.shared import Shelf
 from fedce.federation.lines import about_run, write_splits
 from fedce.federation.plan import FirstRound, Participants, Plan, resolve
 from fedce.federation.session import Observer, Result, check_config, check_unchanged, finish, signing, where_it_was
+from fedce.learning.planning import completed_by, plan_of, planned
 from fedce.record.folder import RunFolder
 
 CARRIERS = {name: f"fedce.engines.{name}:run_here" for name in ("flower", "nvflare")}
@@ -45,35 +48,41 @@ def run(
 ) -> Result:
     """Train one model across the sites; the record goes to the folder `out`.
 
-    `settings` are further tables of the experiment file, for example {"train": {"lr": 3e-4}}.
+    `settings` are further tables of the experiment file, for example {"train": {"lr": 3e-4}}. What they leave out is
+    planned from the data, unless they name another recipe: {"recipe": "small"}.
     """
     for table in ("data", "algorithm", "seed", "rounds", "guard"):
         if table in (settings or {}):
             raise ConfigError(f"settings: {table!r} is given by sites, algorithm, seed, rounds or guard, not here")
-    recipe = (settings or {}).get("recipe")
-    members = sites if isinstance(sites, Sites) else load_sites(_data_of(str(sites), recipe))
     if isinstance(algorithm, str):
         name, options = algorithm, {}
     else:
         name, options = algorithms.name_of(algorithm), algorithms.settings_of(algorithm)
-    config = parse(
+    config, members = _experiment_of(
         {
+            "recipe": PLAN,
             "seed": seed,
             "rounds": rounds,
             "guard": guard,
-            "data": members.config.model_dump(),
             **(settings or {}),
             "algorithm": {"name": name, **options},
             "engine": {"workers": workers, **(settings or {}).get("engine", {})},
-        }
+        },
+        sites,
     )
-    # The sites are loaded: whatever a recipe says of data, these are as they are.
-    config = config.model_copy(update={"data": members.config})
     return conduct(config, Path(out), sites=members, replace=replace, observer=observer, command="fedce.run(...)")
 
 
-def _data_of(source: str, recipe: str | None) -> DataConfig:
-    return parse({"data": {"source": source}, **({"recipe": recipe} if recipe else {})}).data
+def _experiment_of(tree: Mapping[str, Any], sites: Sites | str) -> tuple[Config, Sites]:
+    """The experiment that these keys state, completed by a plan if no other recipe is named; and its sites, loaded."""
+    if not isinstance(sites, Sites):
+        config = planned({**tree, "data": {"source": str(sites)}}).config
+        return config, load_sites(config.data)
+    tree = {**tree, "data": sites.config.model_dump(exclude_unset=True)}
+    config = completed_by(tree, plan_of(known_of(sites))).config if tree["recipe"] == PLAN else parse(tree)
+    # The images are loaded as they are; how training sees their grey values is not settled by that.
+    data = sites.config.model_copy(update={"normalize": config.data.normalize})
+    return config.model_copy(update={"data": data}), sites
 
 
 def conduct(

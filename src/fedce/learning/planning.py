@@ -1,0 +1,289 @@
+"""An experiment made from the data, each value with its reason: the recipe "plan".
+
+It rests on the sites' fingerprints alone and on nothing random, so that the same data give the same plan. The rules
+and where they come from are in docs/plan.md; a key that a person wrote always wins.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil, floor, log2
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import tomli_w
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from fedce.base.config import Config, parse
+from fedce.base.errors import DataError
+from fedce.base.recipes import PLAN, PLANNED, SMALL, filled, value_at
+from fedce.data.fingerprint import Fingerprint, Known, look_at, read_fingerprint
+from fedce.data.sites import Notify
+from fedce.learning import networks
+
+LARGEST = 256
+"""Pixels a side; finer images take hours on a computer without a GPU."""
+SMALLEST_MAP = 4
+"""Pixels a side that the network's deepest level must still have."""
+FIRST_CHANNELS, MOST_CHANNELS = 16, 256
+LARGEST_BATCH, SMALLEST_BATCH = 8, 2
+STEPS_A_ROUND = 8
+"""Local steps after which sites exchange models; with many more they drift apart."""
+MOST_EPOCHS = 4
+STEPS = 600
+"""Steps that the median site makes in all."""
+FEWEST_ROUNDS, MOST_ROUNDS = 40, 300
+CORES = 2
+OPERATIONS_A_SECOND = 2.0e10
+"""Of one core, in convolutions of a few channels."""
+SECONDS_AN_IMAGE = 0.0005
+"""What an image costs beside them."""
+BACKWARD_TOO = 3
+"""A step of training takes about three forward passes."""
+PROCESS_BYTES = 500e6
+OBLONG = 1.25
+"""Images longer than this multiple of their shorter side are padded and not stretched."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """One value of a plan."""
+
+    key: str
+    value: Any
+    reason: str
+
+
+def plan_of(known: Known) -> list[Chosen]:
+    """All values that a plan states, in the order of the experiment file."""
+    sites = known.sites
+    size = _size(sites) if known.shape is None else None
+    height, width = known.shape or (sites[0].heights[1], sites[0].widths[1])
+    return [
+        _rounds(sites),
+        *([size, *_resize(sites)] if size else []),
+        _normalize(),
+        _channels(size.value if size else min(height, width)),
+        _norm(),
+        _loss(sites),
+        _augment(sites),
+        _schedule(),
+        _batch_size(sites),
+        _epochs(sites),
+    ]
+
+
+def tree_of(plan: Sequence[Chosen]) -> dict[str, Any]:
+    """The values as an experiment file has them."""
+    tree: dict[str, Any] = {}
+    for chosen in plan:
+        table, _, name = chosen.key.rpartition(".")
+        (tree.setdefault(table, {}) if table else tree)[name] = chosen.value
+    return tree
+
+
+def _strides(side: int) -> int:
+    """How often the network halves its images."""
+    return max(floor(log2(side / SMALLEST_MAP)), 1)
+
+
+def _size(sites: Sequence[Fingerprint]) -> Chosen | None:
+    """Nothing where the images can be taken as they are."""
+    sizes = {(*site.heights, *site.widths) for site in sites}
+    height, width = sites[0].heights[1], sites[0].widths[1]
+    is_one = sizes == {(height,) * 3 + (width,) * 3}
+    unit = 2 ** _strides(min(height, width))
+    if is_one and max(height, width) <= LARGEST and height % unit == 0 and width % unit == 0:
+        return None
+    middle = median(min(site.heights[1], site.widths[1]) for site in sites)
+    side = max(32, min(LARGEST, 32 * floor(middle / 32)))
+    why = f"the median site's images have a shorter side of {middle:g} pixels"
+    if middle > LARGEST:
+        why += f"; above {LARGEST} training takes hours without a GPU"
+    return Chosen("data.size", side, f"{why}; a multiple of 32, so that the network can halve it")
+
+
+def _resize(sites: Sequence[Fingerprint]) -> list[Chosen]:
+    longest = max(max(site.heights[1], site.widths[1]) / min(site.heights[1], site.widths[1]) for site in sites)
+    if longest <= OBLONG:
+        return []
+    reason = f"one site's images are {longest:.2f} times as long as wide: stretched, its structures would be distorted"
+    return [Chosen("data.resize", "pad", reason)]
+
+
+def _normalize() -> Chosen:
+    return Chosen(
+        "data.normalize",
+        "zscore",
+        "brightness and contrast differ from device to device; each image gets mean 0 and deviation 1",
+    )
+
+
+def _channels(side: int) -> Chosen:
+    strides = _strides(side)
+    channels = [min(FIRST_CHANNELS * 2**level, MOST_CHANNELS) for level in range(strides + 1)]
+    left = side // 2**strides
+    return Chosen(
+        "model.channels", channels, f"{strides} halvings of {side} pixels leave {left}, so the network sees all"
+    )
+
+
+def _norm() -> Chosen:
+    return Chosen("model.norm", "site", "images differ from site to site: each site keeps its own batch statistics")
+
+
+def _loss(sites: Sequence[Fingerprint]) -> Chosen:
+    smallest, site, name = min((site.areas[name][1], site.site, name) for site in sites for name in site.areas)
+    most, where, what = max((site.absent[name], site.site, name) for site in sites for name in site.absent)
+    reason = f"the smallest class covers {100 * smallest:.2g} % of an image ({name} at {site}, median)"
+    if most > 0:
+        reason += f", and {100 * most:.0f} % of the images of {where} have no {what}"
+    return Chosen("train.loss", "dice-ce", f"{reason}; cross-entropy has a gradient there where Dice alone has little")
+
+
+def _augment(sites: Sequence[Fingerprint]) -> Chosen:
+    fewest = min(sites, key=lambda site: site.n_train)
+    reason = f"{fewest.site} has {fewest.n_train} training images; flipped, turned and rescaled they go further"
+    return Chosen("train.augment", "standard", reason)
+
+
+def _schedule() -> Chosen:
+    return Chosen("train.schedule", "cosine", "small last steps let the sites' models come together")
+
+
+def _batch(sites: Sequence[Fingerprint]) -> int:
+    fewest = min(site.n_train for site in sites)
+    return int(min(LARGEST_BATCH, max(SMALLEST_BATCH, 2 ** floor(log2(fewest)))))
+
+
+def _batch_size(sites: Sequence[Fingerprint]) -> Chosen:
+    fewest = min(site.n_train for site in sites)
+    return Chosen("train.batch_size", _batch(sites), f"the smallest site has {fewest} training images")
+
+
+def _steps(sites: Sequence[Fingerprint]) -> int:
+    """Steps of the median site in one epoch."""
+    return ceil(median(site.n_train for site in sites) / _batch(sites))
+
+
+def _n_epochs(sites: Sequence[Fingerprint]) -> int:
+    return max(1, min(MOST_EPOCHS, round(STEPS_A_ROUND / _steps(sites))))
+
+
+def _epochs(sites: Sequence[Fingerprint]) -> Chosen:
+    n = _n_epochs(sites)
+    return Chosen("train.epochs", n, f"the median site then makes {n * _steps(sites)} steps in a round")
+
+
+def _rounds(sites: Sequence[Fingerprint]) -> Chosen:
+    a_round = _n_epochs(sites) * _steps(sites)
+    n = max(FEWEST_ROUNDS, min(MOST_ROUNDS, ceil(STEPS / a_round)))
+    return Chosen("rounds", n, f"the median site makes {n * a_round} steps in all, {a_round} a round")
+
+
+@dataclass(frozen=True)
+class Planned:
+    """An experiment, and what of it was planned."""
+
+    config: Config
+    chosen: tuple[Chosen, ...] = ()
+    """Values that nobody wrote; none where nothing was planned."""
+
+    @property
+    def line(self) -> str:
+        """What was planned, in a line."""
+        return "planned from the data: " + ", ".join(f"{one.key} = {_short(one.value)}" for one in self.chosen)
+
+
+def _short(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+def planned(tree: Mapping[str, Any], origin: str | None = None, notify: Notify | None = None) -> Planned:
+    """The experiment that a tree of written keys states, completed by a plan if its recipe is "plan"."""
+    if tree.get("recipe") != PLAN or all(value_at(tree, key) is not None for key in PLANNED):
+        return Planned(parse(tree, origin))
+    return completed_by(tree, plan_of(known_in(tree, notify, origin)), origin)
+
+
+def known_in(tree: Mapping[str, Any], notify: Notify | None = None, origin: str | None = None) -> Known:
+    """What the images that an experiment names are like."""
+    return look_at(parse({**tree, "recipe": SMALL}, origin).data, notify)
+
+
+def known_from(files: Sequence[Path]) -> Known:
+    """What fingerprints say that hospitals sent."""
+    sites = sorted((read_fingerprint(file) for file in files), key=lambda one: one.site)
+    if len(names := {one.site for one in sites}) < max(len(sites), 2):
+        raise DataError(f"a federation needs fingerprints of at least two sites, each once; got {', '.join(names)}")
+    if len({tuple(one.areas) for one in sites}) > 1:
+        told = "; ".join(f"{one.site}: {', '.join(one.areas)}" for one in sites)
+        raise DataError(f"the sites' fingerprints have other classes ({told}); set data.classes the same at each")
+    return Known(tuple(sites))
+
+
+def completed_by(tree: Mapping[str, Any], plan: Sequence[Chosen], origin: str | None = None) -> Planned:
+    """The experiment with a plan's values for what nobody wrote."""
+    chosen = tuple(one for one in plan if value_at(tree, one.key) is None)
+    return Planned(parse(filled({**tree, "recipe": PLAN}, tree_of(chosen)), origin), chosen)
+
+
+def as_toml(planned: Planned, tree: Mapping[str, Any], head: Sequence[str]) -> str:
+    """An experiment file with what was written and what was planned, which has its reasons beside it."""
+    reasons = {one.key: one.reason for one in planned.chosen}
+    whole = filled(tree, tree_of(planned.chosen))
+    tables = {name: value for name, value in whole.items() if isinstance(value, Mapping)}
+    lines = [*(f"# {line}" for line in head), f'recipe = "{PLAN}"']
+    lines += [_line(key, value, reasons) for key, value in whole.items() if key not in (*tables, "recipe")]
+    for table, values in tables.items():
+        lines += ["", f"[{table}]", *(_line(f"{table}.{name}", value, reasons) for name, value in values.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _line(key: str, value: Any, reasons: Mapping[str, str]) -> str:
+    text = tomli_w.dumps({key.rpartition(".")[2]: value}, multiline_strings=False).rstrip("\n")
+    text = re.sub(r"\s*\n\s*", " ", text)  # A list of numbers fits into a line.
+    return f"{text.replace('[ ', '[').replace(', ]', ']')}" + (f"  # {reasons[key]}" if key in reasons else "")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a training takes, by counted operations; nothing is timed, so that a plan is the same everywhere."""
+
+    minutes: float
+    gigabytes: float
+
+
+def cost_of(config: Config, known: Known) -> Cost:
+    """On two cores without a GPU."""
+    first = known.sites[0]
+    side = config.data.size
+    height, width = (side, side) if side else known.shape or (first.heights[1], first.widths[1])
+    n_channels, n_classes = max(site.n_channels for site in known.sites), len(first.areas)
+    network = networks.build(config.model, n_channels, n_classes, 0).eval()
+    image = torch.zeros(1, n_channels, height, width)
+    with FlopCounterMode(display=False) as counted, torch.inference_mode():
+        network(image)
+    n_train = config.train.epochs * sum(site.n_train for site in known.sites)
+    n_scored = 2 * sum(site.n_validation for site in known.sites)  # The model, and the one without the site.
+    passes = config.n_rounds * (BACKWARD_TOO * n_train * (2 if config.alone else 1) + n_scored)
+    seconds = passes * (counted.get_total_flops() / OPERATIONS_A_SECOND + SECONDS_AN_IMAGE) / CORES
+    activations = 4 * sum(c * height * width / 4**level for level, c in enumerate(config.model.channels))
+    images = sum(site.n_train + site.n_validation + site.n_test for site in known.sites)
+    n_bytes = images * (n_channels + n_classes) * height * width + CORES * (
+        PROCESS_BYTES + 4 * max(config.train.batch_size, 16) * activations
+    )
+    return Cost(round(seconds / 60, 1), round(n_bytes / 1e9, 1))
+
+
+def heading(known: Known, cost: Cost) -> list[str]:
+    """The first lines of a planned experiment file."""
+    n_train = sum(site.n_train for site in known.sites)
+    return [
+        f"Made by fedce plan from {len(known.sites)} sites with {n_train} training images. docs/plan.md has the rules.",
+        f"About {cost.minutes:g} minutes on {CORES} cores without a GPU, and {cost.gigabytes:g} GB of memory.",
+        "A key that you change or add here always wins; a planned key that you delete is planned again.",
+    ]

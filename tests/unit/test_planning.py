@@ -1,0 +1,184 @@
+"""An experiment made from the data: rules as laws, and what a person wrote."""
+
+import json
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import fedce as package
+from fedce.base.config import load, parse
+from fedce.base.errors import ConfigError
+from fedce.base.recipes import PLANNED, value_at
+from fedce.data import load_sites
+from fedce.data.fingerprint import Fingerprint, Known, fingerprint_of, look_at
+from fedce.learning.planning import as_toml, completed_by, cost_of, plan_of, planned, tree_of
+from support import write_site
+
+sides = st.integers(16, 4096)
+fingerprints = st.builds(
+    Fingerprint,
+    site=st.uuids().map(str),
+    n_train=st.integers(1, 5000),
+    n_validation=st.integers(1, 100),
+    n_test=st.integers(1, 100),
+    n_channels=st.sampled_from([1, 3]),
+    heights=sides.map(lambda side: (side, side, side)),
+    widths=sides.map(lambda side: (side, side, side)),
+    spacing=st.none(),
+    is_volume=st.just(False),
+    grey=st.just(((1 / 64,) * 64,)),
+    areas=st.floats(0, 1).map(lambda area: {"organ": (0.0, area, 1.0)}),
+    absent=st.floats(0, 1).map(lambda part: {"organ": part}),
+)
+federations = st.lists(fingerprints, min_size=2, max_size=8, unique_by=lambda site: site.site)
+
+
+@given(federations)
+def test_a_plan_is_an_experiment_that_can_be_run(sites):
+    config = completed_by({}, plan_of(Known(tuple(sites)))).config
+    tree = tree_of(plan_of(Known(tuple(sites))))
+    assert all(value_at(tree, key) is not None for key in PLANNED)
+    heights, widths = ({side for site in sites for side in getattr(site, what)} for what in ("heights", "widths"))
+    if config.data.size is None:
+        assert len(heights) == len(widths) == 1
+    for side in [config.data.size] if config.data.size else [*heights, *widths]:
+        assert side % 2 ** (len(config.model.channels) - 1) == 0, "the network can halve it"
+        assert side <= 256
+    smallest = config.data.size or min(*heights, *widths)
+    assert 4 <= smallest / 2 ** (len(config.model.channels) - 1) < 8 or len(config.model.channels) == 2
+
+
+@given(federations)
+def test_no_site_is_too_small_for_a_batch_or_works_without_end(sites):
+    config = completed_by({}, plan_of(Known(tuple(sites)))).config
+    fewest = min(site.n_train for site in sites)
+    assert config.train.batch_size == 2 or config.train.batch_size <= min(8, fewest)
+    assert 1 <= config.train.epochs <= 4
+    assert 40 <= config.n_rounds <= 300
+
+
+@given(federations, st.randoms())
+def test_the_order_of_the_sites_does_not_matter(sites, random):
+    mixed = list(sites)
+    random.shuffle(mixed)
+    assert tree_of(plan_of(Known(tuple(mixed)))) == tree_of(plan_of(Known(tuple(sites))))
+
+
+@given(federations)
+def test_the_file_of_a_plan_is_the_plan(sites):
+    made = completed_by({"seed": 3}, plan_of(Known(tuple(sites))))
+    text = as_toml(made, {"seed": 3}, ["two", "lines"])
+    assert parse(tomllib.loads(text)) == made.config
+    for one in made.chosen:
+        assert one.reason in text
+
+
+def test_a_key_that_a_person_wrote_always_wins():
+    tree = {"recipe": "plan", "rounds": 7, "data": {"source": "fundus6", "scale": "tiny"}, "train": {"loss": "dice"}}
+    found = planned(tree)
+    assert (found.config.n_rounds, found.config.train.loss) == (7, "dice")
+    assert not {"rounds", "train.loss"} & {one.key for one in found.chosen}
+    assert found.config.train.schedule == "cosine"
+
+
+def test_a_fingerprint_has_no_image_and_no_name_of_a_file():
+    site = load_sites("fundus6", scale="tiny")[0]
+    found = fingerprint_of(site, ("disc", "cup"))
+    text = found.model_dump_json()
+    assert len(text) < 6000
+    assert not any(name in text for name in site.files)
+    assert Fingerprint.model_validate(json.loads(text)) == found
+    assert found.n_train == len(site.split.train)
+    assert np.sum(found.grey, axis=1) == pytest.approx([1, 1, 1], abs=1e-4)
+    area = site.masks[:, 0].mean(axis=(1, 2))
+    assert found.areas["disc"][1] == pytest.approx(np.median(area), abs=1e-6)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """Two sites whose images have other sizes."""
+    root = tmp_path_factory.mktemp("sites")
+    write_site(root, "north", n=8, size=(80, 100))
+    write_site(root, "south", n=10, size=(120, 120))
+    return root
+
+
+def test_fingerprints_that_were_sent_give_the_plan_of_the_images(folder: Path, tmp_path: Path, fedce):
+    for site in ("north", "south"):
+        sent = fedce("plan", folder, "--site", site, "--fingerprint", tmp_path / f"{site}.json")
+        assert sent.exit_code == 0, sent.output
+    whole = fedce("plan", folder, "--json")
+    parts = fedce("plan", tmp_path / "north.json", tmp_path / "south.json", "--json")
+    assert json.loads(whole.stdout) == json.loads(parts.stdout)
+    by_key = {one["key"]: one["value"] for one in json.loads(whole.stdout)["plan"]}
+    assert by_key["data.size"] == 96
+
+
+def test_a_hospital_alone_can_make_its_fingerprint(tmp_path: Path, fedce):
+    write_site(tmp_path / "data", "north", n=8)
+    made = fedce("plan", tmp_path / "data", "--fingerprint", tmp_path / "north.json")
+    assert made.exit_code == 0, made.output
+    assert json.loads((tmp_path / "north.json").read_text())["site"] == "north"
+
+
+def test_a_planned_file_runs_and_its_run_runs_again(folder: Path, tmp_path: Path, fedce):
+    file = tmp_path / "plan.toml"
+    assert fedce("plan", folder, "--out", file).exit_code == 0
+    small = ("--rounds", 1, "--set", "model.channels=[4,8]", "--workers", 1)
+    first = fedce("run", file, *small, "--out", tmp_path / "one", "--json")
+    assert first.exit_code == 0, first.output
+    again = fedce("run", tmp_path / "one" / "config.toml", "--out", tmp_path / "two", "--json")
+    assert json.loads(again.stdout)["model_sha256"] == json.loads(first.stdout)["model_sha256"]
+    assert fedce("plan", folder, "--out", file).exit_code == 2, "a file that is there stays"
+
+
+def test_without_a_file_a_command_plans_and_says_so(folder: Path, tmp_path: Path, fedce):
+    done = fedce(
+        "run", "--data", folder, "--rounds", 1, "--set", "recipe=plan", "--workers", 1, "--out", tmp_path / "run"
+    )
+    assert done.exit_code == 0, done.output
+    assert "planned from the data: data.size = 96" in done.stderr.replace("\n", " ")
+    config = load(tmp_path / "run" / "config.toml")
+    assert (config.recipe, config.n_rounds, config.model.norm) == ("plan", 1, "site")
+
+
+def test_python_plans_too_and_leaves_loaded_images_as_they_are(tmp_path: Path):
+    sites = package.load_sites("fundus6", scale="tiny")
+    result = package.run(sites, "fedavg", rounds=1, workers=1, out=tmp_path / "run")
+    config = load(result.folder / "config.toml")
+    assert (config.recipe, config.data.normalize, config.train.loss) == ("plan", "zscore", "dice-ce")
+    small = package.run(sites, "fedavg", rounds=1, workers=1, out=tmp_path / "small", settings={"recipe": "small"})
+    assert load(small.folder / "config.toml").train.loss == "dice"
+
+
+def test_the_cost_grows_with_the_work():
+    known = look_at(parse({"data": {"scale": "tiny"}}).data)
+    costs = [cost_of(completed_by({"rounds": n}, plan_of(known)).config, known).minutes for n in (50, 100, 200)]
+    assert 0 < costs[0] < costs[1] < costs[2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (("a.json", "folder"), "expected one folder of sites, or fingerprints"),
+        (("one", "two"), "expected one folder of sites, or fingerprints"),
+        (("fundus6", "--fingerprint", "f.json"), "of which site? Add --site, one of site1"),
+        (("fundus6", "--site", "site9", "--fingerprint", "f.json"), "site9"),
+        (("nowhere",), "nowhere"),
+        (("nowhere.json", "else.json"), "nowhere.json"),
+    ],
+)
+def test_bad_input_is_one_line(arguments, line, tmp_path: Path, fedce):
+    refused = fedce("plan", *arguments, cwd=tmp_path)
+    assert refused.exit_code == 2
+    assert line in refused.stderr
+    assert len(refused.stderr.strip().splitlines()) == 1
+
+
+def test_recipe_plan_where_nobody_looks_at_the_data_is_one_line():
+    with pytest.raises(ConfigError, match="takes rounds from the data, which is not looked at here"):
+        parse({"recipe": "plan"})
