@@ -34,6 +34,10 @@ def federation(*members: SiteData, **options) -> Sites:
     return Sites(DataConfig(source="somewhere", **options), {"organ": [255]}, members)
 
 
+def pairs_of(*members: SiteData) -> tuple[Duplicate, ...]:
+    return find_duplicates(federation(*members)).pairs
+
+
 def noise(seed: int, n: int = 4, size: int = 64) -> np.ndarray:
     """Scenes with details of every size, each another one."""
     rng = np.random.default_rng(seed)
@@ -140,7 +144,7 @@ def test_empty_slices_of_two_patients_are_no_near_duplicates():
     volumes = volume_site()
     images = np.array(volumes.images)
     images[2] = images[0]
-    assert not find_duplicates(federation(replace(volumes, images=images), site("b", noise(1))))
+    assert not pairs_of(replace(volumes, images=images), site("b", noise(1)))
 
 
 def columns(*members: SiteData) -> list[str]:
@@ -187,29 +191,29 @@ def with_a_copy(seed: int, source: int, target: int, brightness: float = 1.0) ->
 
 @pytest.mark.parametrize("brightness", [1.0, 0.6])
 def test_a_copy_in_another_split_is_found(brightness):
-    (pair,) = find_duplicates(federation(site("a", with_a_copy(0, 0, 3, brightness)), site("b", noise(1))))
+    (pair,) = pairs_of(site("a", with_a_copy(0, 0, 3, brightness)), site("b", noise(1)))
     assert (pair.one.file, pair.other.file) == ("a0", "a3")
     assert (pair.one.part, pair.other.part) == ("train", "test")
     assert pair.across_splits
     assert not pair.across_sites
     assert pair.group == ("a/a0", "a/a3")
-    assert 0.94 <= pair.similarity <= 1.0001
+    assert 0.8 <= pair.similarity <= 1.0001
 
 
 def test_a_copy_in_the_same_split_is_listed_too_because_a_new_split_may_part_them():
-    (pair,) = find_duplicates(federation(site("a", with_a_copy(0, 0, 1)), site("b", noise(1))))
+    (pair,) = pairs_of(site("a", with_a_copy(0, 0, 1)), site("b", noise(1)))
     assert not pair.across_splits
 
 
 def test_images_of_one_case_are_not_compared():
     images = with_a_copy(0, 0, 3)
-    assert not find_duplicates(federation(site("a", images, cases=("p", "q", "r", "p")), site("b", noise(1))))
+    assert not pairs_of(site("a", images, cases=("p", "q", "r", "p")), site("b", noise(1)))
 
 
 def test_one_pair_is_told_of_two_cases():
     images = noise(0)
     images[2], images[3] = images[0], images[1]
-    pairs = find_duplicates(federation(site("a", images, cases="ppqq"), site("b", noise(1))))
+    pairs = pairs_of(site("a", images, cases="ppqq"), site("b", noise(1)))
     assert len(pairs) == 1
 
 
@@ -225,15 +229,16 @@ def test_a_copy_at_another_site_is_found_and_no_group_is_advised():
 
 
 def test_blank_images_and_blocks(monkeypatch):
+    monkeypatch.setattr("fedce.data.likeness.BLOCK", 2)
     monkeypatch.setattr("fedce.data.duplicates.BLOCK", 2)
     blank = np.full((4, 64, 64), 77)
-    assert not find_duplicates(federation(site("a", blank), site("b", blank)))
-    (pair,) = find_duplicates(federation(site("a", with_a_copy(0, 0, 3)), site("b", blank)))
+    assert not pairs_of(site("a", blank), site("b", blank))
+    (pair,) = pairs_of(site("a", with_a_copy(0, 0, 3)), site("b", blank))
     assert (pair.one.file, pair.other.file) == ("a0", "a3")
 
 
 def pair_of(one: str, other: str) -> Duplicate:
-    return Duplicate(1.0, *(Picture("s", 0, name, f"s/{name}", "train") for name in (one, other)))
+    return Duplicate(1.0, 1.0, False, *(Picture("s", 0, name, f"s/{name}", "train") for name in (one, other)))
 
 
 def test_groups_are_toml_with_what_was_there_and_chains_as_one():
@@ -248,7 +253,7 @@ def test_a_slice_is_grouped_by_its_volume_and_an_image_by_its_name():
     images[2:] = images[:2]
     data = site("a", images, cases="pqrs", origins=origins)
     object.__setattr__(data, "files", ("p#003", "q#012", "frame#7", "s"))
-    pairs = find_duplicates(federation(data, site("b", noise(1))))
+    pairs = pairs_of(data, site("b", noise(1)))
     assert {pair.group for pair in pairs} == {("a/p", "a/frame#7"), ("a/q", "a/s")}
 
 
@@ -256,7 +261,7 @@ def test_the_built_in_federations_have_no_near_duplicates():
     from fedce.data import load_sites
 
     for name in ("fundus6", "prostate6"):
-        assert not find_duplicates(load_sites(name, scale="tiny"))
+        assert not find_duplicates(load_sites(name, scale="tiny")).pairs
 
 
 def test_pictures_keep_their_proportions():

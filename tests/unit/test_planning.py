@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +14,7 @@ import fedce as package
 from fedce.base.config import load, parse
 from fedce.base.errors import ConfigError
 from fedce.base.recipes import PLANNED, value_at
+from fedce.cli import main
 from fedce.data import load_sites
 from fedce.data.fingerprint import Fingerprint, Known, fingerprint_of, look_at
 from fedce.learning.planning import as_toml, completed_by, cost_of, plan_of, planned, tree_of
@@ -137,9 +139,8 @@ def test_a_planned_file_runs_and_its_run_runs_again(folder: Path, tmp_path: Path
 
 
 def test_without_a_file_a_command_plans_and_says_so(folder: Path, tmp_path: Path, fedce):
-    done = fedce(
-        "run", "--data", folder, "--rounds", 1, "--set", "recipe=plan", "--workers", 1, "--out", tmp_path / "run"
-    )
+    arguments = ["run", "--data", folder, "--rounds", 1, "--workers", 1, "--out", tmp_path / "run"]
+    done = CliRunner().invoke(main, [str(argument) for argument in arguments])
     assert done.exit_code == 0, done.output
     assert "planned from the data: data.size = 96" in done.stderr.replace("\n", " ")
     config = load(tmp_path / "run" / "config.toml")

@@ -2,20 +2,33 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedce.data.sites import Pixels, SiteData, Sites, chunks
+from fedce.data.likeness import BLOCK, Details, Rows, close_likeness, coarse, coarse_likeness, details, layouts
+from fedce.data.sites import SiteData, Sites
 from fedce.data.splits import joined
 
-SIDE = 16
-"""Pixels a side at which images are compared: coarse enough to forgive compression, resizing and a little motion."""
-ALIKE = 0.94
-"""Similarity from which two are near-duplicates; docs/data.md says what was seen above and below it."""
-BLOCK = 1024
-"""Images whose similarities to all others are held at a time."""
+N_NEAREST = 6
+"""Other images that each image is looked at closely with: those most alike at the quick look."""
+N_MIRRORED = 2
+"""The same, among the others' mirror images."""
+N_USUAL = 400
+"""Pairs by which it is known, about, how alike two images of a site usually are."""
+FEWEST_IMAGES = 20
+"""A site with fewer does not show how alike its images usually are."""
+ENOUGH = 0.8
+"""Likeness of details from which two images are near-duplicates anywhere; docs/data.md says how limits were chosen."""
+UNUSUAL, LEAST = 6.0, 0.6
+"""In one site less is enough: this many spreads above what is usual there, and at least this likeness."""
+UNUSUAL_TOGETHER, UNUSUAL_WHOLE, WHOLE = 4.0, 2.0, 0.94
+"""Or fewer spreads, where the images as a whole are unusually alike too, by these spreads and this likeness."""
+QUARTILE = 0.6745
+"""Standard deviations from a normal distribution's median to its upper quartile."""
 
 
 @dataclass(frozen=True)
@@ -32,11 +45,62 @@ class Picture:
 
 
 @dataclass(frozen=True)
+class Level:
+    """How alike two images of different cases of one site usually are."""
+
+    median: float
+    spread: float
+    """Of the upper half, as a standard deviation."""
+
+    @classmethod
+    def of(cls, likeness: NDArray[np.float32]) -> "Level":
+        median, upper = np.percentile(likeness, (50, 75))
+        return cls(float(median), float(upper - median) / QUARTILE)
+
+    def above(self, n_spreads: float) -> float:
+        return self.median + n_spreads * self.spread
+
+
+@dataclass(frozen=True)
+class Usual:
+    """What is usual at a site, and what is too alike there."""
+
+    site: str
+    n_images: int
+    """Images with details that can be compared."""
+    n_without_details: int
+    """Images that are blank, black or tiny, and are compared with none."""
+    details: Level | None
+    """None where there are too few images to tell."""
+    whole: Level | None
+
+    @property
+    def limit(self) -> float:
+        """The likeness of details from which two images of this site are near-duplicates."""
+        return float(np.clip(self.details.above(UNUSUAL), LEAST, ENOUGH)) if self.details else ENOUGH
+
+    def is_unusual(self, alike: float, whole: float) -> bool:
+        if not (self.details and self.whole):
+            return False
+        together = alike >= self.details.above(UNUSUAL_TOGETHER)
+        return alike >= self.limit or (together and whole >= max(WHOLE, self.whole.above(UNUSUAL_WHOLE)))
+
+    def as_dict(self) -> dict[str, Any]:
+        counts = {"images": self.n_images, "without_details": self.n_without_details}
+        usual, spread = (self.details.median, self.details.spread) if self.details else (None, None)
+        return {"site": self.site, **counts, "usual": usual, "spread": spread, "limit": self.limit}
+
+
+@dataclass(frozen=True)
 class Duplicate:
     """The two images of two cases that are most alike, where those are nearly one."""
 
     similarity: float
-    """At most 1."""
+    """Of their details, at most 1."""
+    whole: float
+    """Of the two as a whole, at most 1."""
+    mirrored: bool
+    """Whether one is like the other's mirror image."""
     one: Picture
     other: Picture
 
@@ -57,6 +121,8 @@ class Duplicate:
         pair = (self.one, self.other)
         return {
             "similarity": round(self.similarity, 4),
+            "whole": round(self.whole, 4),
+            "mirrored": self.mirrored,
             "sites": [picture.site for picture in pair],
             "files": [picture.file for picture in pair],
             "splits": [picture.part for picture in pair],
@@ -64,24 +130,37 @@ class Duplicate:
         }
 
 
-def find_duplicates(sites: Sites) -> list[Duplicate]:
-    """Pairs of near-duplicates in one site and across sites, most alike first.
+@dataclass(frozen=True)
+class Duplicates:
+    """What was found, and what it was judged by."""
+
+    pairs: tuple[Duplicate, ...]
+    """Most alike first."""
+    usual: tuple[Usual, ...]
+    """Site by site."""
+
+
+def find_duplicates(sites: Sites) -> Duplicates:
+    """Pairs of near-duplicates in one site and across sites.
 
     Images of one case are not compared. Of a volume, slices with something marked are: at the ends of the body two
     patients look alike.
     """
+    compared = _Compared.of(sites)
+    usual = tuple(_usual(compared, number, site.name) for number, site in enumerate(sites))
+    likely = _likely_pairs(compared)
     pictures = [picture for site in sites for picture in _pictures(site)]
-    case_number: dict[tuple[str, str], int] = {}
-    cases = [
-        case_number.setdefault((site.name, site.cases[row]), len(case_number)) for site in sites for row in site.shown
-    ]
-    edges = np.concatenate([edge_vectors(site.images)[site.shown] for site in sites])
-    best: dict[tuple[int, int], Duplicate] = {}
-    for i, j, similarity in _alike(edges, np.array(cases)):
-        key = (cases[i], cases[j])
-        if key not in best or similarity > best[key].similarity:
-            best[key] = Duplicate(similarity, pictures[i], pictures[j])
-    return sorted(best.values(), key=lambda found: -found.similarity)
+    best: dict[frozenset[int], Duplicate] = {}
+    for k in np.lexsort((likely.other, likely.one, -likely.likeness)):
+        i, j, mirrored = int(likely.one[k]), int(likely.other[k]), bool(likely.mirrored[k])
+        alike, whole = float(likely.likeness[k]), float(likely.whole[k])
+        number, other_number = compared.sites[[i, j]]
+        # Hospitals do not film one scene together, nor does a camera see it mirrored: there only copies are looked for.
+        may_be_frames = number == other_number and not mirrored
+        if alike >= ENOUGH or (may_be_frames and usual[number].is_unusual(alike, whole)):
+            found = Duplicate(alike, whole, mirrored, pictures[i], pictures[j])
+            best.setdefault(frozenset(compared.cases[[i, j]].tolist()), found)
+    return Duplicates(tuple(best.values()), usual)
 
 
 def groups_with(groups: Sequence[Sequence[str]], duplicates: Sequence[Duplicate]) -> list[list[str]]:
@@ -94,38 +173,104 @@ def groups_with(groups: Sequence[Sequence[str]], duplicates: Sequence[Duplicate]
     return [*(list(group) for group in groups), *members.values()]
 
 
-def edge_vectors(images: Pixels) -> NDArray[np.float32]:
-    """(n, edges) of length 1, whose products are similarities: correlations of the edges of small grey copies.
+@dataclass(frozen=True, eq=False)
+class _Compared:
+    """The images of all sites that are compared, one after the other."""
 
-    Edges, because brightness that changes slowly over an image is alike in all images of a camera.
-    """
-    small = np.concatenate([_small(chunk) for chunk in chunks(images)])
-    down, across = np.diff(small, axis=1)[:, :, :-1], np.diff(small, axis=2)[:, :-1]
-    edges = np.concatenate([down, across], axis=1).reshape(len(small), -1)
-    edges -= edges.mean(axis=1, keepdims=True)
-    # A blank image has hardly an edge; what rounding leaves of it is like nothing.
-    unit: NDArray[np.float32] = edges / np.maximum(np.linalg.norm(edges, axis=1, keepdims=True), 1)
-    return unit
+    fine: Details
+    small: Details
+    layouts: NDArray[np.float32]
+    cases: NDArray[np.int64]
+    sites: NDArray[np.int64]
+    digests: tuple[bytes, ...]
+    """Of each image's pixels: the same for copies, and an order that has nothing to do with names or scenes."""
+
+    @classmethod
+    def of(cls, sites: Sites) -> "_Compared":
+        fine = np.concatenate([details(site.images)[site.shown] for site in sites])
+        whole = np.concatenate([layouts(site.images)[site.shown] for site in sites])
+        number: dict[tuple[str, str], int] = {}
+        named = [(site.name, site.cases[row]) for site in sites for row in site.shown]
+        cases = np.array([number.setdefault(name, len(number)) for name in named])
+        of_site = np.repeat(np.arange(len(sites)), [len(site.shown) for site in sites])
+        pixels = (site.images[row] for site in sites for row in site.shown)
+        return cls(
+            fine, coarse(fine), whole, cases, of_site, tuple(sha256(image.tobytes()).digest() for image in pixels)
+        )
+
+    def copies(self) -> Iterator[tuple[int, int]]:
+        """Rows of images that are the same, byte for byte, each with the next of its kind."""
+        same: dict[bytes, list[int]] = {}
+        for row, digest in enumerate(self.digests):
+            same.setdefault(digest, []).append(row)
+        return (pair for rows in same.values() for pair in pairwise(rows))
+
+    @property
+    def has_details(self) -> NDArray[np.bool_]:
+        return np.array([image.any() for image in self.fine], bool)
 
 
-def _small(images: Pixels) -> NDArray[np.float32]:
-    """Grey copies of SIDE x SIDE pixels, each the mean of those that it stands for."""
-    grey: NDArray[Any] = images.mean(axis=1, dtype=np.float32)
-    for axis in (1, 2):
-        length = grey.shape[axis]
-        edges = np.linspace(0, length, min(SIDE, length) + 1).astype(int)
-        shape = (-1, 1) if axis == 1 else (1, -1)
-        grey = np.add.reduceat(grey, edges[:-1], axis=axis) / np.diff(edges).reshape(shape)
-    return grey.astype(np.float32)
+@dataclass(frozen=True, eq=False)
+class _Likely:
+    """Pairs of rows with what was measured."""
+
+    one: Rows
+    other: Rows
+    mirrored: NDArray[np.bool_]
+    likeness: NDArray[np.float32]
+    whole: NDArray[np.float32]
 
 
-def _alike(edges: NDArray[np.float32], cases: NDArray[np.int64]) -> Iterator[tuple[int, int, float]]:
-    """Rows i < j of different cases, with a similarity of at least ALIKE."""
-    for start in range(0, len(edges), BLOCK):
-        similarity = edges[start : start + BLOCK] @ edges[start:].T
-        for i, j in np.argwhere(np.triu(similarity, 1) >= ALIKE):
-            if cases[start + i] != cases[start + j]:
-                yield int(start + i), int(start + j), float(similarity[i, j])
+def _likely_pairs(compared: _Compared) -> _Likely:
+    """Rows i < j of different cases that are among each other's most alike at the quick look."""
+    likely = {(i, j, False) for i, j in compared.copies()}
+    for mirrored, n_nearest in ((False, N_NEAREST), (True, N_MIRRORED)):
+        for start in range(0, len(compared.small), BLOCK):
+            nearest = _nearest(compared, start, mirrored, n_nearest)
+            for i, others in enumerate(nearest.tolist(), start):
+                likely |= {(min(i, j), max(i, j), mirrored) for j in others}
+    rows = np.array(sorted(likely), np.int64).reshape(-1, 3)
+    has_details = compared.has_details
+    one, other = rows[:, 0], rows[:, 1]
+    can_be = has_details[one] & has_details[other] & (compared.cases[one] != compared.cases[other])
+    one, other, mirrored = rows[can_be, 0], rows[can_be, 1], rows[can_be, 2].astype(bool)
+    likeness = close_likeness(compared.fine, one, other, mirrored)
+    return _Likely(one, other, mirrored, likeness, _whole(compared, one, other) * ~mirrored)
+
+
+def _whole(compared: _Compared, one: Rows, other: Rows) -> NDArray[np.float32]:
+    products: NDArray[np.float32] = np.einsum("ne,ne->n", compared.layouts[one], compared.layouts[other])
+    return products
+
+
+def _nearest(compared: _Compared, start: int, mirrored: bool, n: int) -> Rows:
+    """For each image from `start` on, the rows of the n that are most alike at the quick look."""
+    likeness = coarse_likeness(compared.small, start, mirrored)
+    likeness[compared.cases[start : start + BLOCK, None] == compared.cases] = -np.inf
+    n = min(n, len(compared.small))
+    nearest: Rows = np.argpartition(likeness, -n, axis=1)[:, -n:]
+    return nearest
+
+
+def _usual(compared: _Compared, number: int, name: str) -> Usual:
+    is_of_site = compared.sites == number
+    rows = np.flatnonzero(is_of_site & compared.has_details)
+    n_without = int(is_of_site.sum()) - len(rows)
+    one, other = _any_pairs(compared, rows.tolist())
+    if len(rows) < FEWEST_IMAGES or not len(one):
+        return Usual(name, len(rows), n_without, None, None)
+    likeness = close_likeness(compared.fine, one, other, np.zeros(len(one), bool))
+    return Usual(name, len(rows), n_without, Level.of(likeness), Level.of(_whole(compared, one, other)))
+
+
+def _any_pairs(compared: _Compared, rows: Sequence[int]) -> tuple[Rows, Rows]:
+    """About N_USUAL pairs of different cases, drawn by the pixels alone, so that names do not matter."""
+    drawn = sorted(rows, key=lambda row: compared.digests[row])
+    steps = range(1, min(1 + N_USUAL // max(1, len(drawn)), len(drawn) // 2) + 1)
+    pairs = [(row, drawn[(i + step) % len(drawn)]) for step in steps for i, row in enumerate(drawn)][:N_USUAL]
+    one, other = np.array(pairs, np.int64).reshape(-1, 2).T
+    differ = compared.cases[one] != compared.cases[other]
+    return one[differ], other[differ]
 
 
 def _pictures(site: SiteData) -> Iterator[Picture]:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedce.data.advice import Advice, advice_for
-from fedce.data.duplicates import Duplicate, find_duplicates, groups_with
+from fedce.data.duplicates import Duplicate, Usual, find_duplicates, groups_with
 from fedce.data.sites import Pixels, SiteData, Sites, chunks
 
 Counts = NDArray[np.int64]
@@ -121,6 +121,8 @@ class Inspection:
     distances: Numbers
     """(sites, sites): how far apart the grey values are, in grey levels."""
     duplicates: tuple[Duplicate, ...]
+    usual: tuple[Usual, ...]
+    """What near-duplicates were judged by, site by site."""
     groups: Sequence[Sequence[str]]
     """data.groups as it is, and the near-duplicates of each site."""
     advice: tuple[Advice, ...] = ()
@@ -136,6 +138,7 @@ class Inspection:
             "sites": [site.as_dict() for site in self.sites],
             "distances": self.distances.tolist(),
             "near_duplicates": [duplicate.as_dict() for duplicate in self.duplicates],
+            "likeness": [usual.as_dict() for usual in self.usual],
             "groups": self.groups,
             "advice": [asdict(advice) for advice in self.advice],
         }
@@ -143,10 +146,10 @@ class Inspection:
 
 def inspect_sites(sites: Sites) -> Inspection:
     facts = tuple(site_facts(site, tuple(sites.classes)) for site in sites)
-    duplicates = tuple(find_duplicates(sites))
+    near = find_duplicates(sites)
     distances = np.array([[distance(one.grey, other.grey) for other in facts] for one in facts])
-    groups = groups_with(sites.config.groups, duplicates)
-    return Inspection(facts, distances, duplicates, groups, tuple(advice_for(sites)))
+    groups = groups_with(sites.config.groups, near.pairs)
+    return Inspection(facts, distances, near.pairs, near.usual, groups, tuple(advice_for(sites)))
 
 
 def site_facts(site: SiteData, classes: tuple[str, ...]) -> SiteFacts:

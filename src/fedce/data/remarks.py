@@ -1,9 +1,11 @@
 """What stands out in a federation's data, in plain words: for the terminal, the page and the study of the data."""
 
 from collections import Counter
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from fedce.data.duplicates import FEWEST_IMAGES, Usual
 from fedce.data.inspection import Inspection
 
 FEW_CASES = 10
@@ -14,7 +16,7 @@ def summary(found: Inspection) -> list[str]:
     """What stands out, in plain words."""
     n_images, n_cases = (sum(getattr(site, key) for site in found.sites) for key in ("n_images", "n_cases"))
     sentences = [f"{len(found.sites)} sites with {n_images} images of {n_cases} cases.", most_different(found)]
-    sentences.append(_near_duplicates(found))
+    sentences += [_near_duplicates(found), *not_judged(found.usual)]
     empty = [
         f"{n} of {site.n_shown} at {site.name}" + (f" ({name})" if len(site.areas) > 1 else "")
         for site in found.sites
@@ -61,3 +63,14 @@ def _near_duplicates(found: Inspection) -> str:
     )
     pairs = "1 pair of cases is nearly the same" if n == 1 else f"{n} pairs of cases are nearly the same"
     return f"{pairs}: {', '.join(f'{count} {place}' for place, count in sorted(where.items()))}."
+
+
+def not_judged(usual: Sequence[Usual]) -> Iterator[str]:
+    """Where near-duplicates could not be looked for, or not as well as elsewhere."""
+    if few := [f"{site.site} ({site.n_images})" for site in usual if not site.details]:
+        yield (
+            f"Too few images (below {FEWEST_IMAGES}) or cases to know how alike the images of a site usually are, so "
+            f"that near-duplicates there are copies only, not frames of one scene: {', '.join(few)}."
+        )
+    if blank := [f"{site.n_without_details} at {site.site}" for site in usual if site.n_without_details]:
+        yield f"Images without details to compare, which may have near-duplicates unseen: {', '.join(blank)}."

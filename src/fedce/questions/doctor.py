@@ -22,6 +22,7 @@ from fedce.data import SiteData, Sites, load_sites
 from fedce.data.advice import advice_for
 from fedce.data.cache import cache_folder
 from fedce.data.duplicates import find_duplicates
+from fedce.data.remarks import not_judged
 from fedce.data.sites import chunks
 from fedce.engines.launching import need
 from fedce.engines.local import can_fork, default_workers
@@ -153,9 +154,11 @@ def _data(sites: Sites) -> Iterator[Finding]:
 
 
 def _duplicates(sites: Sites) -> Finding:
-    found = [pair for pair in find_duplicates(sites) if pair.across_splits or pair.across_sites]
+    near = find_duplicates(sites)
+    found = [pair for pair in near.pairs if pair.across_splits or pair.across_sites]
     if not found:
-        return Finding("near-duplicates", "ok", "none in two splits, or at two sites")
+        unsure = "".join(f". {said}" for said in not_judged(near.usual)).removesuffix(".")
+        return Finding("near-duplicates", "ok", f"none in two splits, or at two sites{unsure}")
     first = found[0]
     told = f"{len(found)} pairs of cases in two splits or at two sites are nearly the same, such as "
     told += f"{first.one.group_name} and {first.other.group_name}"

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fedce.base.files import write_bytes
-from fedce.data.duplicates import Duplicate
+from fedce.data.duplicates import ENOUGH, Duplicate, Usual
 from fedce.data.inspection import Inspection, SiteFacts
 from fedce.data.overlays import COLOURS, overlay
 from fedce.data.remarks import summary
@@ -41,6 +41,7 @@ def write_inspection(sites: Sites, found: Inspection, path: Path) -> Path:
         legend=[(name, "rgb({} {} {})".format(*COLOURS[i % len(COLOURS)])) for i, name in enumerate(sites.classes)],
         examples=[(site.name, _examples(site, facts)) for site, facts in zip(sites, found.sites, strict=True)],
         duplicates=_duplicates(sites, found),
+        enough=ENOUGH,
         groups=groups_lines(found.groups) if found.groups else None,
         # Sites that are all alike have no largest distance to colour by.
         largest=found.distances.max() or 1,
@@ -72,12 +73,18 @@ def _examples(site: SiteData, facts: SiteFacts) -> list[dict[str, str]]:
 
 def _duplicates(sites: Sites, found: Inspection) -> list[dict[str, Any]]:
     images_of = {site.name: site.images for site in sites}
+    usual_of = {usual.site: usual for usual in found.usual}
     return [
         {
-            "similarity": f"{pair.similarity:.3f}",
             "where": _where(pair),
+            "measured": _measured(pair, [usual_of[name] for name in dict.fromkeys((pair.one.site, pair.other.site))]),
             "pictures": [
-                {"site": one.site, "file": one.file, "picture": picture(images_of[one.site][one.row])}
+                {
+                    "site": one.site,
+                    "file": one.file,
+                    "part": one.part,
+                    "picture": picture(images_of[one.site][one.row]),
+                }
                 for one in (pair.one, pair.other)
             ],
             "line": group_line(pair.group) if pair.group else None,
@@ -88,8 +95,15 @@ def _duplicates(sites: Sites, found: Inspection) -> list[dict[str, Any]]:
 
 def _where(pair: Duplicate) -> str:
     if pair.across_sites:
-        return "in two sites"
-    return f"in {pair.one.part} and {pair.other.part}" if pair.across_splits else f"both in {pair.one.part}"
+        return "In two sites"
+    return f"In {pair.one.part} and {pair.other.part}" if pair.across_splits else f"Both in {pair.one.part}"
+
+
+def _measured(pair: Duplicate, places: Sequence[Usual]) -> str:
+    """How alike the two are, and what is usual where they come from."""
+    usual = " and ".join(f"{place.details.median:.2f} at {place.site}" for place in places if place.details)
+    details = f"Details {pair.similarity:.2f}" + (f" (usually {usual})" if usual else "")
+    return f"{details}, one mirrored." if pair.mirrored else f"{details}; as a whole {pair.whole:.2f}."
 
 
 def picture(image: Pixels, masks: Pixels | None = None) -> str:
