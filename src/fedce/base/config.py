@@ -268,7 +268,7 @@ class FreeRiderConfig(_Table):
     detect: bool = False
     """Score every site in every round; costs one more validation pass."""
     score: Literal["default", "literal"] = "default"
-    """Novelty times error difference (D13), or the paper's product to the letter."""
+    """Novelty times error difference (D13), or the paper's product to the letter, with local-global similarity."""
     plant: dict[str, str] = {}
     """Sites that cheat, to try the detector and the guard on: site to kind (docs/trust.md)."""
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 Norm = Callable[[int], nn.Module]
-"""Makes the norm of so many features."""
+"""Makes the norm of a level, by its number of features."""
 
 
 def two_convolutions(n_in: int, n_out: int, norm: Norm) -> nn.Sequential:
