@@ -366,6 +366,7 @@ def test_a_failing_site_tells_its_own_log_and_not_the_server(tmp_path: Path, con
     def fail(*_):
         raise OSError("/patients/jane-doe.nii is not readable")
 
+    monkeypatch.setattr(remote, "FIRST_PAUSE", 0.01)
     monkeypatch.setattr(hospitals["site1"], "_work", fail)
     coordinate(config, tmp_path / "run", post_of(hospitals))
     told = (tmp_path / "run" / "ledger.jsonl").read_text()
