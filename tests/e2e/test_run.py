@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from rich.console import Console
 
@@ -87,6 +88,21 @@ def test_workers_do_not_change_a_bit(tmp_path: Path, fedce, algorithm):
         assert run.exit_code == 0, run.output
     same_result(tmp_path / "1", tmp_path / "2")
     same_result(tmp_path / "1", tmp_path / "3")
+
+
+def test_the_callers_threads_are_not_used_and_are_given_back(tmp_path: Path, undisturbed: Path):
+    """Bits may depend on their number."""
+    before, seen = torch.get_num_threads(), set()
+    torch.set_num_threads(2)
+    try:
+        observer = Observer(round=lambda done: seen.add(torch.get_num_threads()))
+        settings = {"model": {"channels": [4, 8]}, "engine": {"checkpoint_seconds": 0}}
+        sites = load_sites("fundus6", scale="tiny")
+        run(sites, out=tmp_path / "run", rounds=8, workers=1, observer=observer, settings=settings)
+        assert (seen, torch.get_num_threads()) == ({1}, 2)
+    finally:
+        torch.set_num_threads(before)
+    same_result(undisturbed, tmp_path / "run")
 
 
 def test_another_seed_is_another_run_on_the_same_split(tiny_run: Path, tmp_path: Path, fedce):
