@@ -138,7 +138,8 @@ def test_the_config_may_tell_all(tmp_path: Path, config, hospitals):
     assert set(last["shares"]) == set(config.engine.members)
 
 
-def test_a_lost_answer_is_asked_for_again_and_changes_nothing(tmp_path: Path, config, hospitals):
+def test_a_lost_answer_is_asked_for_again_and_changes_nothing(tmp_path: Path, config, hospitals, monkeypatch):
+    monkeypatch.setattr(remote, "FIRST_PAUSE", 0.01)
     whole = coordinate(config, tmp_path / "whole", post_of(hospitals))
     again = {name: resident(config, name, tmp_path / "again" / name) for name in hospitals}
     post, lost = post_of(again), []
@@ -155,7 +156,8 @@ def test_a_lost_answer_is_asked_for_again_and_changes_nothing(tmp_path: Path, co
     assert "site2 no answer: its process ended" in events_of(tmp_path / "run")
 
 
-def test_a_restarted_site_keeps_its_name_its_memory_and_its_credit(tmp_path: Path, config, hospitals):
+def test_a_restarted_site_keeps_its_name_its_memory_and_its_credit(tmp_path: Path, config, hospitals, monkeypatch):
+    monkeypatch.setattr(remote, "FIRST_PAUSE", 0.01)
     whole = coordinate(config, tmp_path / "whole", post_of(hospitals))
     again = {name: resident(config, name, tmp_path / "again" / name) for name in hospitals}
     post, killed = post_of(again), []
