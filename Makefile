@@ -19,7 +19,8 @@ demo: .venv/installed
 	@echo "open runs/demo/report.html in a browser"
 
 test: .venv/installed-dev
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	@# Three for two cores: tests of engines wait for other processes half of the time.
+	$(BIN)/python -m pytest -n 3 --dist worksteal
 
 check: .venv/installed-dev
 	$(BIN)/ruff format --check .

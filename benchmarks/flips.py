@@ -13,8 +13,11 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from time import monotonic
+from types import MappingProxyType
+from typing import Any
 
 import torch
 
@@ -30,12 +33,15 @@ from fedce.record.folder import RunFolder
 SAME, SAID = "the same bits", "one line"
 
 
-def torture(flips: int, seed: int, folder: Path) -> Counter[tuple[str, str]]:
+def torture(
+    flips: int, seed: int, folder: Path, model: Mapping[str, Any] = MappingProxyType({})
+) -> Counter[tuple[str, str]]:
     """Change so many bits; how often each kind of file led to what. An AssertionError says what passed unnoticed."""
     torch.set_num_threads(1)
     os.environ["FEDCE_CACHE"] = str(folder / "cache")
     rng = random.Random(seed)
-    config = parse({"rounds": 4, "data": {"scale": "tiny"}, "engine": {"workers": 1, "checkpoint_seconds": 0}})
+    engine = {"workers": 1, "checkpoint_seconds": 0}
+    config = parse({"rounds": 4, "data": {"scale": "tiny"}, "model": dict(model), "engine": engine})
     sites = load_sites(config.data)
     complete(execute(config, folder / "whole", sites=sites))
     _stopped(folder / "stopped", config, sites, after=2)

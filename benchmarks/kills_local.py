@@ -13,10 +13,13 @@ import signal
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic, sleep
+from types import MappingProxyType
+from typing import Any
 
 import torch
 
@@ -45,13 +48,15 @@ class Tally:
     """Rounds in the ledger when it was killed."""
 
 
-def torture(kills: int, seed: int, folder: Path, rounds: int = 6) -> Tally:
+def torture(
+    kills: int, seed: int, folder: Path, rounds: int = 6, model: Mapping[str, Any] = MappingProxyType({})
+) -> Tally:
     """Kill so many times; an AssertionError says what was lost."""
     from benchmarks.bits import same
 
     torch.set_num_threads(1)
     rng = random.Random(seed)
-    config = parse({"rounds": rounds, "data": {"scale": "tiny"}})
+    config = parse({"rounds": rounds, "data": {"scale": "tiny"}, "model": dict(model)})
     sites = load_sites(config.data)
     # Imports and a first step take seconds; processes that are forked later have them.
     warm = Participants(resolve(config), sites)

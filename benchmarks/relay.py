@@ -14,12 +14,14 @@ class Relay(Thread):
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
         self.n_bytes = 0
-        self._cut = Event()
+        self._cut, self._closed = Event(), Event()
         self.start()
 
     def cut(self) -> None:
-        """From now on nothing passes, until it is mended."""
+        """When this returns nothing passes any more, until it is mended."""
+        self._closed.clear()
         self._cut.set()
+        self._closed.wait()
 
     def mend(self) -> None:
         self._cut.clear()
@@ -33,6 +35,7 @@ class Relay(Thread):
                     for key in [key for key in selector.get_map().values() if key.fileobj is not self.listener]:
                         selector.unregister(key.fileobj)
                         key.fileobj.close()
+                    self._closed.set()
                     ready = selector.select(timeout=0)
                 for key, _ in ready:
                     if key.fileobj is self.listener:

@@ -3,10 +3,11 @@
 import ipaddress
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from threading import Event, Thread
+from time import monotonic, sleep
 
 
 def connections_of(pids: Iterable[int]) -> set[str]:
@@ -39,6 +40,13 @@ def is_outside(end: str) -> bool:
     return not (mapped.is_loopback or mapped.is_unspecified)
 
 
+def wait_for(condition: Callable[[], object], seconds: float, what: str) -> None:
+    end = monotonic() + seconds
+    while not condition():
+        assert monotonic() < end, f"{what}, {seconds:.0f} s"
+        sleep(0.2)
+
+
 class Watcher:
     """Looks all the time at every process whose environment holds a mark."""
 
@@ -46,6 +54,8 @@ class Watcher:
         self.mark = f"FEDCE_MARK={mark}".encode()
         self.outside: set[str] = set()
         self.n_processes = 0
+        self._before: set[str] = set()
+        """Processes that were there before; there may be hundreds, and none of them has the mark."""
         self._stop = Event()
         self._thread = Thread(target=self._look)
 
@@ -53,7 +63,8 @@ class Watcher:
         found = []
         for folder in Path("/proc").iterdir():
             with suppress(OSError):
-                if folder.name.isdigit() and self.mark in (folder / "environ").read_bytes().split(b"\0"):
+                is_new = folder.name.isdigit() and folder.name not in self._before
+                if is_new and self.mark in (folder / "environ").read_bytes().split(b"\0"):
                     found.append(int(folder.name))
         return [pid for pid in found if pid != os.getpid()]
 
@@ -64,6 +75,7 @@ class Watcher:
             self.outside |= {end for end in connections_of(pids) if is_outside(end)}
 
     def __enter__(self) -> "Watcher":
+        self._before = {folder.name for folder in Path("/proc").iterdir()}
         self._thread.start()
         return self
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from rich.console import Console
 
@@ -27,9 +28,11 @@ from fedce.engines.starting import resume, run
 from fedce.federation.session import Observer
 from fedce.present.results import flag_lines, results_table
 from fedce.record.folder import NO_LINE, RunFolder
+from processes import Started
 from support import write_site
 
-QUICK = ("--scale", "tiny", "--set", "engine.checkpoint_seconds=0")
+SMALL = ("--scale", "tiny", "--set", "model.channels=[4,8]")
+QUICK = (*SMALL, "--set", "engine.checkpoint_seconds=0")
 
 
 def results(folder: Path) -> dict:
@@ -87,6 +90,21 @@ def test_workers_do_not_change_a_bit(tmp_path: Path, fedce, algorithm):
     same_result(tmp_path / "1", tmp_path / "3")
 
 
+def test_the_callers_threads_are_not_used_and_are_given_back(tmp_path: Path, undisturbed: Path):
+    """Bits may depend on their number."""
+    before, seen = torch.get_num_threads(), set()
+    torch.set_num_threads(2)
+    try:
+        observer = Observer(round=lambda done: seen.add(torch.get_num_threads()))
+        settings = {"model": {"channels": [4, 8]}, "engine": {"checkpoint_seconds": 0}}
+        sites = load_sites("fundus6", scale="tiny")
+        run(sites, out=tmp_path / "run", rounds=8, workers=1, observer=observer, settings=settings)
+        assert (seen, torch.get_num_threads()) == ({1}, 2)
+    finally:
+        torch.set_num_threads(before)
+    same_result(undisturbed, tmp_path / "run")
+
+
 def test_another_seed_is_another_run_on_the_same_split(tiny_run: Path, tmp_path: Path, fedce):
     assert fedce("run", "--scale", "tiny", "--rounds", 4, "--seed", 1, "--out", tmp_path / "b").exit_code == 0
     assert results(tmp_path / "b")["model_sha256"] != results(tiny_run)["model_sha256"]
@@ -116,10 +134,9 @@ def start(tmp_path: Path):
     """Start a run in a process of its own; what it prints as errors is in tmp_path/errors."""
     started = []
 
-    def run(out: Path, *arguments: str) -> subprocess.Popen:
-        command = [sys.executable, "-m", "fedce", "run", *arguments, "--workers", "2", "--out", str(out)]
-        with (tmp_path / "errors").open("w") as errors:
-            started.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors))
+    def run(out: Path, *arguments: str) -> Started:
+        command = ["run", *arguments, "--workers", "2", "--out", str(out)]
+        started.append(Started(command, tmp_path / "errors"))
         return started[-1]
 
     yield run
@@ -128,7 +145,7 @@ def start(tmp_path: Path):
         process.wait()
 
 
-def wait_for_lines(path: Path, n: int, process: subprocess.Popen) -> None:
+def wait_for_lines(path: Path, n: int, process: Started) -> None:
     deadline = time.monotonic() + 90
     while not path.exists() or path.read_text().count("\n") < n:
         if process.poll() is not None:
@@ -150,7 +167,7 @@ def test_a_killed_run_resumes_to_the_same_bits(start, tmp_path: Path, undisturbe
     rng = random.Random(seed)
     interval = rng.choice(["0", "0.5", "20"])
     out = tmp_path / "run"
-    process = start(out, "--scale", "tiny", "--rounds", "8", "--set", f"engine.checkpoint_seconds={interval}")
+    process = start(out, *SMALL, "--rounds", "8", "--set", f"engine.checkpoint_seconds={interval}")
     wait_for_lines(out / "ledger.jsonl", rng.randint(1, 8), process)
     time.sleep(rng.random() * 0.2)
     process.send_signal(signal.SIGKILL)
@@ -161,7 +178,7 @@ def test_a_killed_run_resumes_to_the_same_bits(start, tmp_path: Path, undisturbe
 
 
 def test_workers_end_when_their_parent_is_killed(start, tmp_path: Path):
-    process = start(tmp_path / "run", "--scale", "tiny", "--rounds", "500")
+    process = start(tmp_path / "run", *SMALL, "--rounds", "500")
     wait_for_lines(tmp_path / "run" / "ledger.jsonl", 3, process)
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     assert len(children) == 2
@@ -341,7 +358,7 @@ def test_replacing_a_run_deletes_nothing_else(tmp_path: Path, fedce):
 
 def test_a_run_that_was_cut_off_before_its_first_line_can_be_replaced_or_resumed(tmp_path: Path, fedce):
     out = tmp_path / "run"
-    arguments = ("run", "--scale", "tiny", "--rounds", 1, "--workers", 1, "--out", out)
+    arguments = ("run", *SMALL, "--rounds", 1, "--workers", 1, "--out", out)
     assert fedce(*arguments).exit_code == 0
     for path in out.iterdir():
         if path.name not in ("config.toml", ".lock"):
@@ -354,7 +371,7 @@ def test_a_run_that_was_cut_off_before_its_first_line_can_be_replaced_or_resumed
 
 def test_a_run_that_was_paid_by_can_be_replaced(tmp_path: Path, fedce):
     out = tmp_path / "run"
-    arguments = ("run", "--scale", "tiny", "--rounds", 1, "--workers", 1, "--out", out)
+    arguments = ("run", *SMALL, "--rounds", 1, "--workers", 1, "--out", out)
     assert fedce(*arguments).exit_code == 0
     assert fedce("allocate", out, "--budget", 100, "--yes").exit_code == 0
     assert fedce(*arguments, "--replace", "--seed", 1).exit_code == 0
@@ -364,7 +381,7 @@ def test_a_run_that_was_paid_by_can_be_replaced(tmp_path: Path, fedce):
 
 def test_a_run_that_goes_on_is_not_replaced(tmp_path: Path, fedce):
     out = tmp_path / "run"
-    arguments = ("run", "--scale", "tiny", "--rounds", 1, "--workers", 1, "--out", out)
+    arguments = ("run", *SMALL, "--rounds", 1, "--workers", 1, "--out", out)
     assert fedce(*arguments).exit_code == 0
     with RunFolder(out).lock():
         # A lock belongs to a process, so another one has to be refused.
@@ -411,7 +428,7 @@ def test_a_site_that_was_added_or_removed_is_noticed(tmp_path: Path, fedce):
 
 
 def test_a_changed_config_or_ledger_is_noticed(tmp_path: Path, fedce):
-    out = unfinished(tmp_path / "run", fedce, "--scale", "tiny")
+    out = unfinished(tmp_path / "run", fedce, *SMALL)
     config = (out / "config.toml").read_text()
     (out / "config.toml").write_text(config.replace("lr = 0.001", "lr = 0.002"))
     assert "config.toml was changed" in fedce("run", "--resume", out).stderr
@@ -427,7 +444,7 @@ def test_a_changed_config_or_ledger_is_noticed(tmp_path: Path, fedce):
 
 def test_two_processes_do_not_work_on_one_run(tmp_path: Path, start, fedce):
     out = tmp_path / "run"
-    process = start(out, "--scale", "tiny", "--rounds", "500")
+    process = start(out, *SMALL, "--rounds", "500")
     wait_for_lines(out / "ledger.jsonl", 3, process)
     refused = fedce("run", "--resume", out)
     assert refused.exit_code == 2

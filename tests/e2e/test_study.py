@@ -5,8 +5,8 @@ import json
 import random
 import re
 import shutil
-import subprocess
-import sys
+import signal
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -25,6 +25,7 @@ from fedce.studies import Context, Outcome, Study, Table, in_all, robustness, wa
 from fedce.studies.convergence import smoothed
 from fedce.studies.free_rider import rounds_shown
 from fedce.studies.shift import renormalised
+from processes import Started
 from support import open_page, write_site
 
 SITES = ("east", "north", "south")
@@ -125,24 +126,27 @@ def test_a_second_call_trains_nothing(everything: Path, data: Path, fedce):
     assert tables == json.loads(before)["outcomes"]
 
 
-def test_all_killed_twice_at_random_moments_ends_with_the_same_tables(everything: Path, data: Path, tmp_path: Path):
-    command = [sys.executable, "-m", "fedce", "study", "all", "--data", data, *SMALL]
+def test_killed_at_random_moments_it_ends_with_the_same_tables(everything: Path, data: Path, tmp_path: Path):
+    command = ["study", "contribution", "--data", data, *SMALL]
     command = [str(part) for part in (*command, "--store", tmp_path / "store", "--out", tmp_path / "out")]
-    rng, n_killed = random.Random(), 0
-    for _ in range(2):
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        try:
-            process.wait(timeout=rng.uniform(2, 10))
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-            n_killed += 1
-    assert n_killed == 2
-    subprocess.run(command, check=True, capture_output=True, timeout=600)
-    again, once = outcomes(tmp_path), outcomes(everything)
-    assert list(again) == list(once)
-    for study in set(once) - {"scaling"}:  # Its tables have seconds.
-        assert again[study]["tables"] == once[study]["tables"], study
+    n_killed = 0
+
+    def n_trained() -> int:
+        return len(list((tmp_path / "store").glob("*/results.json")))
+
+    for _ in range(3):
+        process = Started(command, tmp_path / "errors")
+        enough, limit = n_trained() + random.randint(0, 2), time.monotonic() + 300
+        while process.poll() is None and n_trained() < enough:
+            assert time.monotonic() < limit
+            time.sleep(0.01)
+        time.sleep(random.uniform(0, 0.5))
+        n_killed += process.poll() is None
+        process.kill()
+        assert process.wait() in (0, -signal.SIGKILL)
+    assert n_killed
+    assert Started(command, tmp_path / "errors").wait(300) == 0, (tmp_path / "errors").read_text()
+    assert outcomes(tmp_path)["contribution"]["tables"] == outcomes(everything)["contribution"]["tables"]
 
 
 def test_tables_follow_from_the_runs(everything: Path):

@@ -5,8 +5,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from dataclasses import fields, replace
 from hashlib import sha256
@@ -23,6 +21,7 @@ from fedce.questions.compare import Row, table, to_latex
 from fedce.questions.jobs import Store, _code_version
 from fedce.questions.value import trainings, value
 from fedce.record.folder import RunFolder
+from processes import Started
 from support import write_site
 
 TINY = {"rounds": 2, "data": {"scale": "tiny", "size": 32}, "model": {"channels": [4, 8]}}
@@ -145,7 +144,7 @@ def test_a_killed_comparison_ends_with_the_same_table(tmp_path: Path, fedce):
     whole = fedce(*COMPARE, "--store", tmp_path / "whole", "--out", tmp_path / "a")
     assert whole.exit_code == 0, whole.output
     arguments = [*COMPARE, "--store", str(tmp_path / "store"), "--out", str(tmp_path / "b")]
-    process = subprocess.Popen([sys.executable, "-m", "fedce", *arguments], stderr=subprocess.DEVNULL)
+    process = Started(arguments, tmp_path / "errors")
     deadline = time.monotonic() + 90
     while not list((tmp_path / "store").glob("*/ledger.jsonl")):
         assert process.poll() is None
@@ -239,16 +238,15 @@ def test_a_terminated_comparison_ends_its_trainings_and_says_how_to_go_on(tmp_pa
     """SIGTERM, to the whole group as a scheduler sends it: no training goes on, and the store can be used."""
     arguments = ["compare", "--algorithms", "fedavg,uniform", "--seeds", "0", "--scale", "tiny", "--rounds", "300"]
     arguments += ["--workers", "2", "--store", str(tmp_path / "store"), "--out", str(tmp_path / "out")]
-    command = [sys.executable, "-m", "fedce", *arguments]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    process = Started(arguments, tmp_path / "errors", new_session=True)
     limit = time.monotonic() + 60
     while len(list((tmp_path / "store").glob("*/ledger.jsonl"))) < 2:
         assert time.monotonic() < limit
         time.sleep(0.05)
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     os.killpg(process.pid, signal.SIGTERM)
-    errors = process.communicate(timeout=60)[1]
-    assert process.returncode == 143, errors
+    code, errors = process.wait(timeout=60), (tmp_path / "errors").read_text()
+    assert code == 143, errors
     assert errors.splitlines()[-1] == "fedce: stopped; the same command goes on where it was"
     assert "Traceback" not in errors
     assert len(children) == 2

@@ -2,7 +2,9 @@
 
 import os
 import random
+import re
 import secrets
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -22,19 +24,22 @@ from fedce.base.errors import EngineError
 from fedce.engines.flower.launch import QUIET, Federation
 from fedce.engines.launching import Programs
 from fedce.record.folder import RunFolder
-from sockets import Watcher, connections_of
+from sockets import Watcher, connections_of, wait_for
 from support import HOSPITALS, events_of
 from tls import write_certificates, write_node_key
 
 SMALL = {"model.channels": [4, 8], "rounds": 3}
+WAITING = {**SMALL, "engine.min_sites": len(HOSPITALS)}
+"""Who is away is waited for: on a busy machine a start may take longer than Flower waits until it calls a node gone."""
 LIMIT = 300.0
 """Seconds; a run that takes longer hangs."""
+REFUSED = "another key than the 'east' that joined before"
 
 
 def test_the_same_bits_and_nobody_outside_is_spoken_to(tmp_path: Path, images: Path, local: Path):
     mark = secrets.token_hex(8)
     command = [sys.executable, "-m", "fedce", "run", "--engine", "flower", "--data", images, "--rounds", "3"]
-    command += ["--set", "model.channels=[4,8]", "--out", tmp_path / "run"]
+    command += ["--set", "model.channels=[4,8]", "--set", "engine.min_sites=3", "--out", tmp_path / "run"]
     with Watcher(mark) as watcher:
         done = subprocess.run(
             [str(part) for part in command],
@@ -49,24 +54,18 @@ def test_the_same_bits_and_nobody_outside_is_spoken_to(tmp_path: Path, images: P
     assert watcher.n_processes > 2 * len(HOSPITALS)
     assert watcher.outside == set()
     # Whatever was started has ended; the sites' own processes notice it within a second.
-    for _ in range(50):
-        if not watcher.processes():
-            break
-        sleep(0.2)
-    assert watcher.processes() == []
+    wait_for(lambda: not watcher.processes(), LIMIT, "processes are left")
 
 
 def test_the_watcher_sees_what_goes_outside():
     """A datagram socket that is only connected sends nothing."""
     mark = secrets.token_hex(8)
-    code = "import socket, time; s = socket.socket(type=socket.SOCK_DGRAM); s.connect(('192.0.2.1', 9)); time.sleep(9)"
+    code = (
+        "import socket, time; s = socket.socket(type=socket.SOCK_DGRAM); s.connect(('192.0.2.1', 9)); time.sleep(600)"
+    )
     process = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "FEDCE_MARK": mark})
     try:
-        for _ in range(50):
-            if any("192.0.2.1" in end for end in connections_of([process.pid])):
-                break
-            sleep(0.1)
-        assert any("192.0.2.1" in end for end in connections_of([process.pid]))
+        wait_for(lambda: any("192.0.2.1" in end for end in connections_of([process.pid])), LIMIT, "not seen")
     finally:
         process.kill()
         process.wait()
@@ -74,7 +73,7 @@ def test_the_watcher_sees_what_goes_outside():
 
 @pytest.fixture
 def coordinator(tmp_path: Path, images: Path) -> Iterator[Coordinator]:
-    made = Coordinator(tmp_path, {**SMALL, "data.source": str(images)})
+    made = Coordinator(tmp_path, {**WAITING, "data.source": str(images)})
     with made.programs:
         yield made
 
@@ -83,11 +82,11 @@ def test_a_killed_site_and_a_killed_coordinator_change_nothing(coordinator: Coor
     made = coordinator
     made.federation.start()
     made.federation.submit(made.app)
-    made.wait(lambda self: self.n_rounds == 1)
-    sleep(random.uniform(0, 2))
+    made.wait(lambda self: self.n_rounds >= 1)
+    sleep(random.uniform(0, 1))
     made.kill("supernode-north")
     made.federation.start_supernode("north")
-    made.wait(lambda self: self.n_rounds == 2)
+    made.wait(lambda self: self.n_rounds >= 2)
     made.kill("superlink")
     made.federation.start_superlink()
     made.federation.submit(made.app)
@@ -108,25 +107,21 @@ def test_a_cut_network_changes_nothing(coordinator: Coordinator, local: Path):
     made.federation.start()
     made.federation.submit(made.app)
     made.wait(lambda self: self.n_rounds >= 1)
-    sleep(random.uniform(0, 3))
+    sleep(random.uniform(0, 1))
     relay.cut()
-    sleep(8)
-    before = made.n_rounds
-    sleep(2)
-    assert made.n_rounds == before  # Nothing passes.
+    n_bytes = relay.n_bytes
+    sleep(5)
+    assert relay.n_bytes == n_bytes
+    assert not made.finished
     relay.mend()
     made.wait()
     assert same(made.out, local)
     check_credit(RunFolder(made.out))
 
 
-def test_with_certificates_and_keys_nobody_else_comes_in(tmp_path: Path, images: Path, fedce):
+def test_with_certificates_and_keys_nobody_else_comes_in(tmp_path: Path, images: Path, local: Path):
     """As in docs/flower.md: TLS, registered keys; then a stranger, a wrong certificate, and a thief of a name."""
-    # On a busy machine programs start slowly: the run must still go on when the thief has come.
-    n_rounds, local = 6, tmp_path / "local"
-    settings = ("--rounds", n_rounds, "--set", "model.channels=[4,8]", "--workers", 1)
-    assert fedce("run", "--data", images, *settings, "--out", local).exit_code == 0
-    made = Coordinator(tmp_path, {**SMALL, "rounds": n_rounds, "data.source": str(images)})
+    made = Coordinator(tmp_path, {**WAITING, "data.source": str(images)})
     federation = made.federation
     keys = tmp_path / "keys"
     write_certificates(keys)
@@ -155,23 +150,24 @@ def test_with_certificates_and_keys_nobody_else_comes_in(tmp_path: Path, images:
         for site in HOSPITALS:
             federation.start_supernode(site)
         made.federation.submit(made.app)
-        made.wait(lambda self: self.n_rounds == 1)
+        made.wait(lambda self: self.n_rounds >= 1)
+        # However slowly they start, the run must not end before they have come.
+        os.killpg(made.programs.running["supernode-south"].pid, signal.SIGSTOP)
         _start_as(federation, "thief", "east")
         federation.start_supernode("stranger")
         federation.start_supernode("mistaken")
         # The two that Flower refuses end by themselves, or keep trying; the federation goes on without them.
         made.programs.check = lambda: None
+        made.wait(lambda self: any(REFUSED in event for event in events_of(self.out)))
+        made.wait(lambda self: re.search("SSL|certificate", self.programs.tail("supernode-mistaken")) is not None)
+        os.killpg(made.programs.running["supernode-south"].pid, signal.SIGCONT)
         made.wait()
         listed = federation.flwr("supernode", "list", "here", "--format", "json")
     assert same(made.out, local)
     joined = [entry["site"] for entry in RunFolder(made.out).ledger() if entry["kind"] == "join"]
     assert sorted(joined) == list(HOSPITALS)
-    assert any("another key than the 'east' that joined before" in event for event in events_of(made.out))
     online = [node for node in listed["nodes"] if node["status"] == "online"]
     assert len(online) == len(HOSPITALS) + 1
-    assert "SSL" in made.programs.tail("supernode-mistaken") or "certificate" in made.programs.tail(
-        "supernode-mistaken"
-    )
 
 
 def _start_as(federation: Federation, node: str, site: str) -> None:
@@ -213,7 +209,7 @@ def test_a_run_that_fails_says_so_in_one_line(tmp_path: Path, images: Path, fedc
     """The ServerApp's error, not Flower's exit code, which is 0."""
     run = fedce(
         *("run", "--engine", "flower", "--data", images, "--rounds", 1, "--out", tmp_path / "run"),
-        *("--set", "model.name=monai.networks.nets:DynUNet"),
+        *("--set", "model.name=monai.networks.nets:DynUNet", "--set", 'data.sites=["east","north"]'),
     )
     assert run.exit_code == 2
     assert run.stderr.splitlines()[-1].startswith("fedce: ")

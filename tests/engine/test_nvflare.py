@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 from threading import Event
-from time import monotonic, sleep
+from time import sleep
 from types import SimpleNamespace
 
 import pytest
@@ -17,7 +17,7 @@ import pytest
 pytest.importorskip("nvflare", reason="NVFlare is not installed: pip install 'fedce[nvflare]'")
 
 from benchmarks.bits import same
-from benchmarks.nvflare_consortium import Consortium, wait_for
+from benchmarks.nvflare_consortium import Consortium
 from nvflare.collab.api.exceptions import RunAborted
 
 from fedce.base import registry
@@ -29,12 +29,14 @@ from fedce.federation.session import Observer
 from fedce.learning.metrics import METRICS
 from fedce.record.folder import RunFolder
 from fedce.site.wire import Parcel
-from sockets import Watcher
+from sockets import Watcher, wait_for
 from support import HOSPITALS
 
 ROOT = Path(__file__).parents[2]
 SMALL = {
     "model.channels": [4, 8],
+    # Who is away is waited for, however slowly a busy machine starts it.
+    "engine.min_sites": len(HOSPITALS),
     "rounds": 3,
     "engine.name": "nvflare",
     "engine.members": dict.fromkeys(HOSPITALS, ""),
@@ -48,18 +50,19 @@ def test_killed_and_resumed_it_gives_the_same_bits_and_nobody_outside_is_spoken_
 ):
     out, mark = tmp_path / "run", secrets.token_hex(8)
     begin = [sys.executable, "-m", "fedce", "run"]
-    first = [*begin, "--engine", "nvflare", "--data", images, "--rounds", "3", "--set", "model.channels=[4,8]"]
+    first = [*begin, "--engine", "nvflare", "--data", images, "--rounds", "3"]
+    first += ["--set", "model.channels=[4,8]", "--set", "engine.min_sites=3"]
     environment = {**os.environ, "FEDCE_MARK": mark}
     with Watcher(mark) as watcher:
         with subprocess.Popen([*map(str, first), "--out", out], env=environment, stdout=-3, stderr=-3) as process:
             wait_for(lambda: RunFolder(out).rounds(), LIMIT, "no round")
             process.send_signal(signal.SIGKILL)
         # NVFlare's processes notice within a second that nobody is there any more; then it can be resumed.
-        wait_for(lambda: not watcher.processes(), 30, "processes are left")
+        wait_for(lambda: not watcher.processes(), LIMIT, "processes are left")
         again = [*begin, "--resume", str(out)]
         done = subprocess.run(again, env=environment, capture_output=True, text=True, timeout=LIMIT, check=False)
         assert done.returncode == 0, done.stderr
-        wait_for(lambda: not watcher.processes(), 30, "processes are left")
+        wait_for(lambda: not watcher.processes(), LIMIT, "processes are left")
     assert same(out, local)
     assert watcher.n_processes > len(HOSPITALS)
     assert watcher.outside == set()
@@ -130,10 +133,7 @@ class Answers:
 
 def collected(courier: NvflareCourier) -> list:
     came: list = []
-    end = monotonic() + 5
-    while not came and monotonic() < end:
-        came += courier.collect()
-        sleep(0.01)
+    wait_for(lambda: came.extend(courier.collect()) or came, LIMIT, "nothing came")
     return came
 
 
@@ -144,7 +144,7 @@ def test_a_courier_brings_answers_and_says_why_there_are_none():
     parcel = Parcel("{}", {})
     clients = {"good": Answers(lambda ticket, sent: sent), "bad": Answers(fail), "odd": Answers(lambda *_: b"rubbish")}
     courier = NvflareCourier(clients)
-    wait_for(lambda: sorted(courier.nodes()) == ["bad", "good", "odd"], 5, "not heard")
+    wait_for(lambda: sorted(courier.nodes()) == ["bad", "good", "odd"], LIMIT, "not heard")
     ticket = courier.send("good", parcel, 0)
     ((known, answer),) = collected(courier)
     assert (known, answer.about) == (ticket, "{}")
@@ -179,11 +179,11 @@ def test_who_is_not_heard_any_more_is_gone(monkeypatch):
         return []
 
     courier = NvflareCourier({"site": Answers(here=here)})
-    wait_for(lambda: courier.nodes() == ["site"], 5, "not heard")
+    wait_for(lambda: courier.nodes() == ["site"], LIMIT, "not heard")
     lives.clear()
-    wait_for(lambda: courier.nodes() == [], 5, "still there")
+    wait_for(lambda: courier.nodes() == [], LIMIT, "still there")
     lives.append(True)
-    wait_for(lambda: courier.nodes() == ["site"], 5, "not back")
+    wait_for(lambda: courier.nodes() == ["site"], LIMIT, "not back")
 
 
 def test_a_pause_ends_the_job_between_two_rounds_and_an_abort_at_once():
@@ -205,14 +205,12 @@ def test_a_pause_ends_the_job_between_two_rounds_and_an_abort_at_once():
 def test_a_simulator_that_does_not_start_is_started_anew_and_then_given_up(tmp_path: Path, images: Path, monkeypatch):
     monkeypatch.setattr(launch, "START_SECONDS", 0.5)
     monkeypatch.setattr(launch, "MODULE", "asleep")
-    (tmp_path / "asleep.py").write_text("import time; time.sleep(60)")
+    (tmp_path / "asleep.py").write_text("import time; time.sleep(3600)")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     told: list[str] = []
     config = load(None, {**SMALL, "data.source": str(images)})
-    began = monotonic()
     with pytest.raises(EngineError, match=r"did not start, 3 times; its log is in"):
         launch.run_here(config, tmp_path / "run", Observer(notice=told.append), "test")
-    assert monotonic() - began < 30
     assert sum("did not start within" in message for message in told) == 3
 
 

@@ -163,7 +163,8 @@ def test_the_config_may_tell_all(tmp_path: Path, config, hospitals):
     assert set(last["shares"]) == set(config.engine.members)
 
 
-def test_a_lost_answer_is_asked_for_again_and_changes_nothing(tmp_path: Path, config, hospitals):
+def test_a_lost_answer_is_asked_for_again_and_changes_nothing(tmp_path: Path, config, hospitals, monkeypatch):
+    monkeypatch.setattr(remote, "FIRST_PAUSE", 0.01)
     whole = coordinate(config, tmp_path / "whole", post_of(hospitals))
     again = {name: resident(config, name, tmp_path / "again" / name) for name in hospitals}
     post, lost = post_of(again), []
@@ -180,7 +181,8 @@ def test_a_lost_answer_is_asked_for_again_and_changes_nothing(tmp_path: Path, co
     assert "site2 no answer: its process ended" in events_of(tmp_path / "run")
 
 
-def test_a_restarted_site_keeps_its_name_its_memory_and_its_credit(tmp_path: Path, config, hospitals):
+def test_a_restarted_site_keeps_its_name_its_memory_and_its_credit(tmp_path: Path, config, hospitals, monkeypatch):
+    monkeypatch.setattr(remote, "FIRST_PAUSE", 0.01)
     whole = coordinate(config, tmp_path / "whole", post_of(hospitals))
     again = {name: resident(config, name, tmp_path / "again" / name) for name in hospitals}
     post, killed = post_of(again), []
@@ -391,6 +393,7 @@ def test_a_failing_site_tells_its_own_log_and_not_the_server(tmp_path: Path, con
     def fail(*_):
         raise OSError("/patients/jane-doe.nii is not readable")
 
+    monkeypatch.setattr(remote, "FIRST_PAUSE", 0.01)
     monkeypatch.setattr(hospitals["site1"], "_work", fail)
     coordinate(config, tmp_path / "run", post_of(hospitals))
     told = (tmp_path / "run" / "ledger.jsonl").read_text()
