@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from fedce.guard.alarms import alarms, history, score
+from support import as_recorded
 
 
 def test_the_score_by_hand():  # D13
@@ -25,16 +26,20 @@ def entry(round_no, **sites):
     }
 
 
+def scores(rounds, last_scores):
+    return history(as_recorded(rounds), last_scores, "default")
+
+
 def test_a_round_is_scored_with_the_next_rounds_validation_and_averaged():
     rounds = [entry(0, a=(0.1, 0.5, 0.0)), entry(1, a=(0.3, 0.9, 0.5))]
-    found = history(rounds, {"a": 0.7}, "default")
+    found = scores(rounds, {"a": 0.7})
     first, second = 1.0 * (0.5 - 0.3), 0.5 * (0.9 - 0.7)
     assert found["a"] == pytest.approx([first, (first + second) / 2])
 
 
 def test_rounds_without_the_site_have_no_score():
     rounds = [entry(0, a=(0.1, 0.5, 0.0)), entry(1), entry(2, a=(0.3, 0.5, 0.0))]
-    assert history(rounds, {"a": 0.3}, "default")["a"] == [None, None, pytest.approx(0.2)]
+    assert scores(rounds, {"a": 0.3})["a"] == [None, None, pytest.approx(0.2)]
 
 
 def facts(sketch=(1.0, 0.0), replicates=(0.3, 0.4), similarity=0.5, flags=()):
@@ -50,7 +55,7 @@ def ledger(*rounds, start=None):
 
 
 def kinds(rounds):
-    return {alarm.kind: alarm.round_no for alarm in alarms(rounds, 10_000)}
+    return {alarm.kind: alarm.round_no for alarm in alarms(as_recorded(rounds), 10_000)}
 
 
 def turning(n, **changes):

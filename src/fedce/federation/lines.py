@@ -19,7 +19,8 @@ from fedce.federation.loop import Round, missing_of
 from fedce.federation.plan import Plan
 from fedce.guard.signs import Signs
 from fedce.record.attendance import NO_REPLY
-from fedce.record.folder import FORMAT, RunFolder
+from fedce.record.folder import RunFolder
+from fedce.record.ledger import FORMAT
 
 
 def round_line(done: Round, members: Iterable[str], leave_out: Sequence[str]) -> dict[str, Any]:

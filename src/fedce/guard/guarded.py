@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedce.core.algorithm import Aggregated, Answers, Ask, Facts, Replayer, State, Terms
+from fedce.core.algorithm import Aggregated, Answers, Ask, Replayer, State, Terms
 from fedce.core.credit import Credit, Gains
 from fedce.core.messages import Reply
 from fedce.core.params import Params, sketch
+from fedce.core.recorded import Facts
 from fedce.core.weights import normalise
 from fedce.core.wrapping import Wrapping, of_inner
 from fedce.guard.signs import FIRST_CLAIMS, Claim, Signs, look, sketches_with, slack_of

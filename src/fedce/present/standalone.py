@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from fedce.base.errors import RunError
-from fedce.record.folder import RunFolder, fingerprints_of
+from fedce.record.folder import RunFolder
 from fedce.record.verify import checked
 
 
@@ -15,7 +15,7 @@ def dice_alone(run: RunFolder, standalone: RunFolder) -> dict[str, float]:
             f"--standalone: {standalone.path} is a run of {algorithm}; "
             "'fedce run --algorithm standalone' makes one to compare with"
         )
-    ours, theirs = fingerprints_of(run.ledger()), fingerprints_of(standalone.ledger())
+    ours, theirs = run.ledger().fingerprints, standalone.ledger().fingerprints
     for site in sorted(ours.keys() | theirs.keys()):
         if ours.get(site) != theirs.get(site):
             what = "is not in it" if site not in theirs else "is only there" if site not in ours else "has other data"

@@ -11,7 +11,9 @@ from fedce import algorithms
 from fedce.base.errors import ConfigError, RunError, nearest
 from fedce.base.identity import coordinator
 from fedce.core.credit import Credit
-from fedce.record.folder import RunFolder, format_of
+from fedce.core.recorded import Facts
+from fedce.record.entries import DataFacts, Publish
+from fedce.record.folder import RunFolder
 from fedce.record.verify import checked
 
 FLOOR = 0.05
@@ -24,7 +26,7 @@ def member_view(run: RunFolder, site: str) -> dict[str, Any]:
     results = checked(run).results
     if site not in (shares := results["contributions"]):
         raise ConfigError(f"no site is called {site!r}{nearest(site, shares)}; there are: {', '.join(shares)}")
-    mine = [(entry["round"] + 1, entry["sites"][site]) for entry in run.rounds() if site in entry["sites"]]
+    mine = [(done.round_no + 1, done.sites[site]) for done in run.rounds() if site in done.sites]
     intervals = results["intervals"]
     ends = [None if intervals is None else intervals[side].get(site) for side in ("low", "high")]
     return {
@@ -41,7 +43,7 @@ def member_view(run: RunFolder, site: str) -> dict[str, Any]:
         "dice_without": results["dice_without"].get(site),
         "train_images": results["train_images"].get(site),
         "flags": [_without_names(flag) for flag in results["flags"].get(site, [])],
-        "by_round": [{"round": n, "share": facts["share"], "score": facts["score"]} for n, facts in mine],
+        "by_round": [{"round": n, "share": facts.share, "score": facts.score} for n, facts in mine],
     }
 
 
@@ -76,7 +78,7 @@ def noisy_shares(run: RunFolder, epsilon: float, random: Any = None) -> Noisy:
     if not 1e-6 <= epsilon <= 1e6:
         raise ConfigError(f"--epsilon: expected a number from 0.000001 to 1000000, got {epsilon:g}")
     shares = _floored_shares(run)
-    n = min(_n_cases(run, site, facts) for site, facts in run.site_facts().items() if site in shares)
+    n = min(_n_cases(run, site, facts) for site, facts in run.ledger().sites.items() if site in shares)
     r = 1 / (n * FLOOR)
     found = Noisy({}, epsilon, 2 * r / (2 + r))
     draw = random or SystemRandom()  # Whoever knew the seed could take the noise away again.
@@ -89,28 +91,28 @@ def noisy_shares(run: RunFolder, epsilon: float, random: Any = None) -> Noisy:
     )
 
 
-def _n_cases(run: RunFolder, site: str, facts: Mapping[str, Any]) -> int:
-    if not (n := facts.get("n_validation_cases", 0)):
+def _n_cases(run: RunFolder, site: str, facts: DataFacts) -> int:
+    if not facts.n_validation_cases:
         raise RunError(
             f"{run.ledger_file} is of an earlier version and does not tell how many validation cases {site} has, which "
             "decides the noise; run the experiment again"
         )
-    return int(n)
+    return facts.n_validation_cases
 
 
 def _floored_shares(run: RunFolder) -> dict[str, float]:
     """The shares worked out again from the ledger, with errors that move no more than a site's cases do."""
-    algorithm = algorithms.built_in(run.config, format_of(run.ledger()))
+    algorithm = algorithms.built_in(run.config, run.ledger().format)
     if algorithm is None or not algorithm.uses_errors:
         raise RunError(f"{run.path} was not run with FedCE; only its shares can be published with noise")
     credit = Credit()
-    for entry in run.rounds():
-        sites = {site: _floored(algorithm.smoothed(facts)) for site, facts in entry["sites"].items()}
+    for done in run.rounds():
+        sites = {site: _floored(algorithm.smoothed(facts)) for site, facts in done.facts.items()}
         credit = algorithm.earn(credit, algorithm.read(sites))
     return algorithm.shares(credit)
 
 
-def _floored(facts: Mapping[str, Any]) -> Mapping[str, Any]:
+def _floored(facts: Facts) -> Facts:
     return facts if facts["err"] is None else {**facts, "err": max(facts["err"], FLOOR)}
 
 
@@ -118,10 +120,10 @@ def publish(run: RunFolder, epsilon: float) -> tuple[Noisy, float]:
     """Noisy shares, noted in the ledger; and the epsilon of all publications so far, which adds up."""
     checked(run)
     with run.lock():
-        identity, started = coordinator(), run.ledger()[0].get("coordinator")
+        identity, started = coordinator(), run.ledger().begun.coordinator
         if identity.public != started:
             raise RunError(f"{run.path} belongs to the coordinator {started}; set FEDCE_KEY to that key's file")
         found = noisy_shares(run, epsilon)
         run.sign = identity.sign
         run.append({"kind": "publish", "time": time(), "epsilon": epsilon, "shares": dict(found.shares)})
-    return found, sum(entry["epsilon"] for entry in run.ledger() if entry["kind"] == "publish")
+    return found, sum(line.epsilon for line in run.ledger().of(Publish))

@@ -12,6 +12,7 @@ from fedce.data import Sites
 from fedce.federation.session import Result
 from fedce.questions.compare import Row, compare, table_for
 from fedce.questions.jobs import Store
+from fedce.record.entries import Round
 from fedce.studies import paper
 
 METHODS = ("standalone", "fedavg", "uniform", "qfedavg", "cffl", "fedci", "cgsv", "fedce", "fedce-sum")
@@ -135,7 +136,7 @@ class Context:
             self._results[path] = found
         return self._results[path]
 
-    def rounds(self, config: Config) -> list[dict[str, Any]]:
+    def rounds(self, config: Config) -> list[Round]:
         """The ledger's rounds of a training that is done."""
         return self.store.rounds(config)
 

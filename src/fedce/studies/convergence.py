@@ -56,7 +56,7 @@ def evaluate(context: Context) -> Outcome:
 def _curves(context: Context, algorithm: str) -> NDArray[np.float64]:
     """Seeds x rounds."""
     runs = [context.rounds(context.training(algorithm, seed)) for seed in context.seeds]
-    return np.array([[entry["mean_score"] for entry in rounds] for rounds in runs], np.float64)
+    return np.array([[done.mean_score for done in rounds] for rounds in runs], np.float64)
 
 
 def smoothed(curve: NDArray[np.float64]) -> NDArray[np.float64]:

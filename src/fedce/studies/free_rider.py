@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fedce.base.config import Config, FreeRiderConfig
+from fedce.record.entries import Round
 from fedce.studies.base import Context, Outcome, Picture, Table
 
 TITLE = "Free riders"
@@ -133,5 +134,5 @@ def _false_alarms(values: Any, rider: str | None) -> int:
     return sum(bool(facts["alarms"]) for site, facts in values["freerider"].items() if site != rider)
 
 
-def _similarities(rounds: Sequence[Any], site: str) -> list[float | None]:
-    return [entry["sites"].get(site, {}).get("similarity") for entry in rounds]
+def _similarities(rounds: Sequence[Round], site: str) -> list[float | None]:
+    return [done.sites[site].similarity if site in done.sites else None for done in rounds]

@@ -12,7 +12,7 @@ from fedce.base.errors import FedceError, RunError
 from fedce.base.files import write_bytes
 from fedce.present.pages import page
 from fedce.present.sentences import NO_ALARM, NOBODY_LOOKED, looked_for_cheats
-from fedce.record.folder import RunFolder, fingerprints_of
+from fedce.record.folder import RunFolder
 from fedce.record.verify import checked
 from fedce.valuation.standing import NO_DIFFERENCE, said, standing
 
@@ -89,7 +89,7 @@ def _read(run: RunFolder) -> Finished | Unfinished:
                 name, f"{done} of {n_rounds} rounds are recorded", f"fedce run --resume {shell_quote(name)}"
             )
         results = checked(run).results
-        if not (fingerprints := fingerprints_of(run.ledger())):
+        if not (fingerprints := run.ledger().fingerprints):
             return Unfinished(name, f"{run.ledger_file.name} is missing or does not say what data was used")
         return Finished(name, results, fingerprints, run.report_file.exists(), looked_for_cheats(run.config))
     except FedceError as error:

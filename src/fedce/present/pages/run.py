@@ -35,8 +35,7 @@ def write_report(run: RunFolder, *, standalone: RunFolder | None = None, example
     found, rounds = checked(run), run.rounds()
     results = found.results
     shares = results["contributions"]
-    started = [entry for entry in run.ledger() if entry["kind"] == "start"]
-    if not started or not rounds:
+    if run.ledger().start is None or not rounds:
         raise RunError(f"{run.ledger_file} is missing or has no rounds; a report needs the whole record")
     measured = truths(run)
     alone = dice_alone(run, standalone) if standalone else {}
@@ -61,13 +60,13 @@ def write_report(run: RunFolder, *, standalone: RunFolder | None = None, example
         contributions=figures.contributions(rounds, bands),
         dice=figures.dice(results, alone),
         progress=figures.progress(rounds),
-        some_absent=len({frozenset(entry["sites"]) for entry in rounds}) > 1,
+        some_absent=len({frozenset(done.sites) for done in rounds}) > 1,
         freerider=figures.freerider(results) if results["freerider"] else None,
         alarms=[alarm for found in results["freerider"].values() for alarm in found["alarms"]],
         examples=figures.examples(run, results) if examples else None,
         config=run.config_file.read_text("utf-8"),
-        data=run.site_facts(),
-        card=model_card(run, results, run.site_facts()),
+        data=run.ledger().sites,
+        card=model_card(run, results, run.ledger().sites),
     )
     write_bytes(run.report_file, content)
     return run.report_file

@@ -1,0 +1,46 @@
+"""What the lower layers may know of a ledger's round. `record/entries.py` has the lines themselves."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+Facts = Mapping[str, Any]
+"""All that a ledger's round holds of one site: an algorithm reads its own terms in it (`Algorithm.read`)."""
+
+
+class RecordedSite(Protocol):
+    """What every method's rounds hold of a site."""
+
+    @property
+    def weight(self) -> float: ...
+    @property
+    def share(self) -> float: ...
+    @property
+    def score(self) -> float | None: ...
+    @property
+    def err(self) -> float | None: ...
+    @property
+    def err_replicates(self) -> Sequence[float]: ...
+    @property
+    def flags(self) -> Sequence[str]: ...
+    @property
+    def score_local(self) -> float | None: ...
+    @property
+    def similarity(self) -> float | None: ...
+    @property
+    def sketch(self) -> Sequence[float] | None: ...
+
+
+class RecordedRound(Protocol):
+    @property
+    def round_no(self) -> int: ...
+    @property
+    def mean_score(self) -> float: ...
+    @property
+    def sketch(self) -> Sequence[float] | None: ...
+    @property
+    def sites(self) -> Mapping[str, RecordedSite]: ...
+    @property
+    def facts(self) -> Mapping[str, Facts]: ...
+
+
+Rounds = Sequence[RecordedRound]
