@@ -73,7 +73,7 @@ class Tally:
         for done in rounds:
             found.update(f"rejected: {reason}" for reason in done.rejected.values())
             for site, facts in done.sites.items():
-                found.update(facts.flags)
+                found.update(flag.text for flag in facts.flags)
                 if facts.trust < 1 and not facts.flags:
                     found["shares its credit with a twin"] += 1
                 self.n_asked_about += facts.statistics_harm is not None

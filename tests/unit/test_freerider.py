@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from fedce.guard.alarms import alarms, history, score
+from fedce.guard.sign import ZERO_UPDATE
 from support import as_recorded
 
 
@@ -70,7 +71,7 @@ def test_an_honest_site_raises_no_alarm():
 def test_each_alarm_comes_in_the_round_that_proves_it():
     assert kinds(ledger(*turning(5, replicates=(0.3, 0.3, 0.3)))) == {"repeat": 2}
     assert kinds(ledger(*turning(5, replicates=(1.0, 1.0)))) == {}
-    assert kinds(ledger(*turning(3), *turning(1, flags=["zero update"]))) == {"zero": 3, "replay": 3}
+    assert kinds(ledger(*turning(3), *turning(1, flags=[ZERO_UPDATE]))) == {"zero": 3, "replay": 3}
     assert kinds(ledger(*turning(4), facts((np.cos(0.3), np.sin(0.3))))) == {"replay": 4}
     assert kinds(ledger(*turning(3), facts((-1.0, 0.0)))) == {"echo": 3}
     # At right angles to the others, and to its own of the round before.

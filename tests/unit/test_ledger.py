@@ -25,6 +25,7 @@ from fedce.site.resident import Resident, at_hospital
 from support import Post, chained, contents_of, made_anew, rewrite
 
 SITES = ("site1", "site2", "site3")
+HARMFUL = HARMFUL_STATISTICS.text
 
 
 @pytest.fixture(scope="module")
@@ -162,7 +163,7 @@ def test_trust_that_does_not_follow_from_the_signs_is_found(run: RunFolder):
 
 @pytest.mark.parametrize(
     ("flags", "harm", "is_sound"),
-    [([HARMFUL_STATISTICS], None, False), ([], 0.5, False), ([], 0.01, True), ([HARMFUL_STATISTICS], 0.5, True)],
+    [([HARMFUL], None, False), ([], 0.5, False), ([], 0.01, True), ([HARMFUL], 0.5, True)],
 )
 def test_statistics_are_left_out_by_their_harm_and_not_otherwise(run: RunFolder, flags, harm, is_sound):
     def change(entries):

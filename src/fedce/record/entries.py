@@ -12,8 +12,12 @@ from pydantic import Field, PrivateAttr, ValidationError
 from fedce.base.errors import RunError, first_problem
 from fedce.base.ranges import MAX_METRICS, DiceByClass, Images, Loss, MetricValue, Replicates, Score, Seconds
 from fedce.core.messages import Evaluation
-from fedce.core.recorded import Facts
+from fedce.core.recorded import Facts, Flag
+from fedce.guard.border import SEEN_AT_THE_BORDER
+from fedce.guard.signs import FLAGS, twin_of
 from fedce.record.forms import Count, Form, Interval, Number, Share, Time
+
+KNOWN_FLAGS = {flag.text: flag for flag in (*FLAGS, *SEEN_AT_THE_BORDER)}
 
 
 class Line(Form):
@@ -110,7 +114,7 @@ class SiteFacts(Form):
     loss: Loss | None
     err: Number | None = None
     err_replicates: Replicates
-    flags: list[str]
+    flag_texts: Annotated[list[str], Field(alias="flags")]
     trust: Number = 1.0
     """As far as the guard trusts the site; 0: nothing of its reply was used."""
     score_local: Score | None = None
@@ -120,6 +124,24 @@ class SiteFacts(Form):
     statistics_distance: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
     seconds: Seconds
     signed: Signed | None = None
+
+    @property
+    def flags(self) -> list[Flag]:
+        """What the border and the guard said of the site."""
+        return [flag_of(text) for text in self.flag_texts]
+
+
+def flag_of(text: str) -> Flag:
+    """What the words of a flag say; those of other versions that this one does not know stay words.
+
+    >>> flag_of("zero update").kind
+    'zero'
+    """
+    if text in KNOWN_FLAGS:
+        return KNOWN_FLAGS[text]
+    if text.startswith(nearly := twin_of("").words):
+        return twin_of(text.removeprefix(nearly).strip())
+    return Flag("unknown", text)
 
 
 class Round(Line):

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from fedce.base.errors import RunError
 from fedce.base.identity import is_signed
+from fedce.core.recorded import Flag
 from fedce.record.entries import DataFacts, End, Join, Line, Round, Session, Start
 
 NO_LINE = "0" * 64
@@ -121,17 +122,40 @@ def check_format(first: Any, where: object) -> None:
         )
 
 
-def flags_by_site(rounds: Sequence[Round]) -> dict[str, list[str]]:
-    """What a reader should look at, by site: each thing once, with the rounds that it was seen in."""
-    seen: dict[tuple[str, str], list[int]] = {}
+@dataclass(frozen=True)
+class Sighting:
+    """A flag, and the rounds that it was seen in."""
+
+    flag: Flag
+    rounds: tuple[int, ...]
+
+    @property
+    def times(self) -> str:
+        first = self.rounds[0] + 1
+        return f"round {first}" if len(self.rounds) == 1 else f"{len(self.rounds)} rounds from {first} on"
+
+    @property
+    def text(self) -> str:
+        return f"{self.flag.text} in {self.times}"
+
+    @property
+    def text_without_name(self) -> str:
+        return f"{self.flag.text_without_name} in {self.times}"
+
+
+def sightings(rounds: Sequence[Round]) -> dict[str, list[Sighting]]:
+    """What a reader should look at, by site: each thing once."""
+    seen: dict[str, dict[Flag, tuple[int, ...]]] = {}
     for done in rounds:
-        for site, facts in done.sites.items():
-            for flag in facts.flags:
-                seen.setdefault((site, flag), []).append(done.round_no)
-        for site, reason in done.rejected.items():
-            seen.setdefault((site, f"reply rejected ({reason})"), []).append(done.round_no)
-    flags: dict[str, list[str]] = {}
-    for (site, flag), where in seen.items():
-        times = f"round {where[0] + 1}" if len(where) == 1 else f"{len(where)} rounds from {where[0] + 1} on"
-        flags.setdefault(site, []).append(f"{flag} in {times}")
-    return flags
+        rejected = {site: [Flag("rejected", f"reply rejected ({why})")] for site, why in done.rejected.items()}
+        said = [*((site, facts.flags) for site, facts in done.sites.items()), *rejected.items()]
+        for site, flags in said:
+            for flag in flags:
+                found = seen.setdefault(site, {})
+                found[flag] = (*found.get(flag, ()), done.round_no)
+    return {site: [Sighting(flag, where) for flag, where in found.items()] for site, found in seen.items()}
+
+
+def flags_by_site(rounds: Sequence[Round]) -> dict[str, list[str]]:
+    """The same for people, as results.json has it."""
+    return {site: [one.text for one in found] for site, found in sightings(rounds).items()}

@@ -8,7 +8,7 @@ from fedce.base.files import digest_of
 from fedce.base.ranges import NOVELTY, SCORE
 from fedce.core.algorithm import Algorithm
 from fedce.guard.border import FAR_STATISTICS, HARMFUL_STATISTICS, SEEN_AT_THE_BORDER
-from fedce.guard.signs import Signs
+from fedce.guard.guarded import flags_by_guard
 from fedce.guard.statistics import FAR, is_harmful
 from fedce.record.checks import Part
 from fedce.record.entries import End, Round
@@ -114,8 +114,8 @@ class Replayed(Part):
     def _flags(self, number: int, done: Round) -> None:
         """What is said of a site follows from what was seen of it."""
         for site, facts in done.facts.items():
-            faults = Signs(**facts["signs"]).faults if facts.get("signs") else []
-            if not set(faults) <= set(done.sites[site].flags) <= {*faults, *SEEN_AT_THE_BORDER}:
+            by_guard = flags_by_guard(facts)
+            if not set(by_guard) <= set(done.sites[site].flags) <= {*by_guard, *SEEN_AT_THE_BORDER}:
                 self.problems.append(f"line {number}, {site}: its flags do not follow from what the guard saw")
 
     def _compare(self, number: int, name: str, recorded: Mapping[str, float], found: Mapping[str, float]) -> None:

@@ -1,6 +1,5 @@
 """What goes out of a consortium: one member's own view, or everybody's shares with differential privacy."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from random import SystemRandom
@@ -12,8 +11,10 @@ from fedce.base.errors import ConfigError, RunError, nearest
 from fedce.base.identity import coordinator
 from fedce.core.credit import Credit
 from fedce.core.recorded import Facts
+from fedce.guard.alarms import alarm_text
 from fedce.record.entries import DataFacts, Publish
 from fedce.record.folder import RunFolder
+from fedce.record.ledger import sightings
 from fedce.record.verify import checked
 
 FLOOR = 0.05
@@ -27,7 +28,7 @@ def member_view(run: RunFolder, site: str) -> dict[str, Any]:
     if site not in (shares := results["contributions"]):
         raise ConfigError(f"no site is called {site!r}{nearest(site, shares)}; there are: {', '.join(shares)}")
     mine = [(done.round_no + 1, done.sites[site]) for done in run.rounds() if site in done.sites]
-    intervals = results["intervals"]
+    intervals, watched = results["intervals"], results["freerider"].get(site, {})
     ends = [None if intervals is None else intervals[side].get(site) for side in ("low", "high")]
     return {
         "site": site,
@@ -42,14 +43,12 @@ def member_view(run: RunFolder, site: str) -> dict[str, Any]:
         "test_cases": results.get("test_cases", {}).get(site),
         "dice_without": results["dice_without"].get(site),
         "train_images": results["train_images"].get(site),
-        "flags": [_without_names(flag) for flag in results["flags"].get(site, [])],
+        "flags": [
+            *(seen.text_without_name for seen in sightings(run.rounds()).get(site, [])),
+            *(alarm_text(alarm["what"], alarm["round_no"]) for alarm in watched.get("alarms", [])),
+        ],
         "by_round": [{"round": n, "share": facts.share, "score": facts.score} for n, facts in mine],
     }
-
-
-def _without_names(flag: str) -> str:
-    """The only flag that names somebody else."""
-    return re.sub(r"^its updates are nearly those of .* in ", "its updates are nearly those of another site in ", flag)
 
 
 @dataclass(frozen=True)

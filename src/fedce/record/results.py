@@ -159,5 +159,5 @@ def _flags(rounds: Sequence[Round], alarms: Sequence[freerider.Alarm]) -> dict[s
     """What the ledger flags, and the free-rider detector's alarms."""
     flags = flags_by_site(rounds)
     for alarm in alarms:
-        flags.setdefault(alarm.site, []).append(f"{alarm.what} since round {alarm.round_no + 1}")
+        flags.setdefault(alarm.site, []).append(freerider.alarm_text(alarm.what, alarm.round_no))
     return flags
