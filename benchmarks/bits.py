@@ -5,17 +5,21 @@ from typing import Any
 
 from fedce.record.folder import RunFolder
 
+DIFFERENT = ("time", "seconds", "previous", "signature", "signed")
+
 
 def rounds_of(folder: Path) -> list[dict[str, Any]]:
     """A ledger's rounds without what no two runs share."""
-    rounds = RunFolder(folder).rounds()
-    for entry in rounds:
-        for key in ("time", "seconds", "previous", "signature"):
-            entry.pop(key)
-        for facts in entry["sites"].values():
-            facts.pop("seconds")
-            facts.pop("signed", None)
-    return rounds
+    return [
+        {
+            **{key: value for key, value in done.content.items() if key not in DIFFERENT},
+            "sites": {
+                site: {key: value for key, value in facts.items() if key not in DIFFERENT}
+                for site, facts in done.facts.items()
+            },
+        }
+        for done in RunFolder(folder).rounds()
+    ]
 
 
 def same(one: Path, other: Path) -> bool:

@@ -57,7 +57,7 @@ def write_sites(root: Path) -> None:
 
 def seconds_a_round(run: Path) -> tuple[float, float, float]:
     """Median, smallest and largest, between the ends of two rounds."""
-    times = [entry["time"] for entry in RunFolder(run).rounds()]
+    times = [done.time for done in RunFolder(run).rounds()]
     steps = np.diff(times).tolist()
     return median(steps), min(steps), max(steps)
 

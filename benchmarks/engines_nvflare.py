@@ -95,7 +95,7 @@ def ours(folder: Path, n_rounds: int) -> tuple[list[float], float]:
         wait_for(lambda: len(run.rounds()) == n_rounds, LIMIT, "the rounds did not end")
         n_bytes = bytes_of(pid) - first
         wait_for(run.results_file.exists, LIMIT, "the run did not end")
-    times = [entry["time"] for entry in run.rounds()]
+    times = [done.time for done in run.rounds()]
     return [later - earlier for earlier, later in pairwise(times)], n_bytes / (n_rounds - n_first)
 
 

@@ -19,6 +19,7 @@ from scipy import stats
 
 from fedce.base.config import BUILT_IN, Config, parse
 from fedce.questions.jobs import Store
+from fedce.record.entries import Round
 from fedce.record.folder import RunFolder
 
 N_CHOOSING = 10
@@ -67,18 +68,18 @@ class Tally:
     alarms: Counter[str] = field(default_factory=Counter)
     """By what acted, in sites and rounds."""
 
-    def add(self, rounds: list[dict[str, Any]]) -> None:
+    def add(self, rounds: list[Round]) -> None:
         found: Counter[str] = Counter()
-        for entry in rounds:
-            found.update(f"rejected: {reason}" for reason in entry["rejected"].values())
-            for facts in entry["sites"].values():
-                found.update(facts["flags"])
-                if facts.get("trust", 1.0) < 1 and not facts["flags"]:
+        for done in rounds:
+            found.update(f"rejected: {reason}" for reason in done.rejected.values())
+            for site, facts in done.sites.items():
+                found.update(flag.text for flag in facts.flags)
+                if facts.trust < 1 and not facts.flags:
                     found["shares its credit with a twin"] += 1
-                self.n_asked_about += "statistics_harm" in facts
-                self._note("most harm", facts.get("statistics_harm"))
-                self._note_signs(facts.get("signs") or {})
-            self.n_site_rounds += len(entry["sites"]) + len(entry["rejected"])
+                self.n_asked_about += facts.statistics_harm is not None
+                self._note("most harm", facts.statistics_harm)
+                self._note_signs(done.facts[site].get("signs") or {})
+            self.n_site_rounds += len(done.sites) + len(done.rejected)
         self.n_runs += 1
         self.n_with_alarms += bool(found)
         self.alarms += found

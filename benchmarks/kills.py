@@ -71,9 +71,9 @@ class Coordinator:
 def check_credit(run: RunFolder) -> None:
     """Every round once, weights that sum to 1, and shares that follow from the ledger's signed terms."""
     assert verify(run).problems == ()
-    assert [entry["round"] for entry in run.rounds()] == list(range(run.results["rounds"]))
-    for entry in run.rounds():
-        assert abs(sum(facts["weight"] for facts in entry["sites"].values()) - 1) < 1e-9
+    assert [done.round_no for done in run.rounds()] == list(range(run.results["rounds"]))
+    for done in run.rounds():
+        assert abs(sum(facts.weight for facts in done.sites.values()) - 1) < 1e-9
 
 
 def one_run(folder: Path, changes: Mapping[str, Any], n_kills: int, rng: random.Random) -> tuple[list[str], int]:
@@ -98,7 +98,7 @@ def one_run(folder: Path, changes: Mapping[str, Any], n_kills: int, rng: random.
         made.wait()
     run = RunFolder(made.out)
     check_credit(run)
-    return killed, sum(len(entry["sites"]) < len(made.sites) for entry in run.rounds())
+    return killed, sum(len(done.sites) < len(made.sites) for done in run.rounds())
 
 
 def main() -> None:

@@ -86,16 +86,16 @@ def check(run: RunFolder, n_rounds: int) -> None:
     assert verify(run).problems == ()
     rounds = run.rounds()
     assert len(rounds) == n_rounds, "rounds are missing"
-    for entry in rounds:
-        total = sum(facts["weight"] for facts in entry["sites"].values())
-        assert abs(total - 1) < 1e-9, f"round {entry['round'] + 1}: weights sum to {total}"
+    for done in rounds:
+        total = sum(facts.weight for facts in done.sites.values())
+        assert abs(total - 1) < 1e-9, f"round {done.round_no + 1}: weights sum to {total}"
     accounts = read_tensors(run.state_file)[1]["accounts"]
     print("site    rounds  credited  share")
     for site in SITES:
-        taken_part = sum(site in entry["sites"] for entry in rounds)
+        taken_part = sum(site in done.sites for done in rounds)
         print(f"{site:7} {taken_part:6}  {accounts[site]['rounds']:8}  {run.results['contributions'][site]:.3f}")
         assert accounts[site]["rounds"] == taken_part, f"{site}: credit was lost or doubled"
-    kinds = [entry["kind"] for entry in run.ledger()]
+    kinds = [line.kind for line in run.ledger()]
     print(f"resumed {kinds.count('resume')} times; all weights sum to 1, no credit lost or doubled")
 
 

@@ -58,7 +58,7 @@ def engine(sites: fedce.Sites, n_workers: int) -> tuple[float, float]:
         out = Path(folder) / "run"
         observer = Observer(start=lambda *_: ends.append(perf_counter()), round=lambda _: ends.append(perf_counter()))
         fedce.run(sites, rounds=N_ROUNDS, workers=n_workers, out=out, observer=observer)
-        rounds = [[facts["seconds"] for facts in entry["sites"].values()] for entry in RunFolder(out).rounds()]
+        rounds = [[facts.seconds for facts in done.sites.values()] for done in RunFolder(out).rounds()]
     possible = median(sum(seconds) / max(sum(seconds) / 2, max(seconds)) for seconds in rounds[1:])
     return median(after - before for before, after in pairwise(ends[1:])), possible
 

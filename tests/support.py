@@ -7,6 +7,7 @@ from dataclasses import replace
 from hashlib import sha256
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 from PIL import Image
@@ -16,7 +17,9 @@ from fedce.core.algorithm import State
 from fedce.core.messages import Evaluation, Reply, Task
 from fedce.core.params import Entry, Layout, Params, Stays, part_of, shared_layout
 from fedce.core.site import Compared, Memory, Moments, Pull, Trained
-from fedce.record.folder import RunFolder, signed_text
+from fedce.record.entries import Event
+from fedce.record.folder import RunFolder
+from fedce.record.ledger import signed_text
 from fedce.record.results import results_of
 from fedce.site.hospital import perform
 from fedce.site.wire import Parcel
@@ -117,6 +120,24 @@ class FakeFederation:
         return self.state
 
 
+def contents_of(run: RunFolder) -> list[dict]:
+    """What the lines of a ledger hold, to be changed."""
+    return [json.loads(line) for line in run.lines()]
+
+
+def as_recorded(rounds: Sequence[Mapping]) -> list[SimpleNamespace]:
+    """Rounds that hold no more than a test gives them, as the ledger's lines have them."""
+    return [
+        SimpleNamespace(
+            **{key: value for key, value in entry.items() if key not in ("round", "sites")},
+            round_no=entry["round"],
+            sites={site: SimpleNamespace(**facts) for site, facts in entry["sites"].items()},
+            facts=entry["sites"],
+        )
+        for entry in rounds
+    ]
+
+
 def chained(entries: Sequence[dict], identity: Identity | None = None) -> list[str]:
     """A ledger made anew, as somebody would who knows how the chain works, and signs if there is a key."""
     lines, previous = [], "0" * 64
@@ -138,7 +159,7 @@ def rewrite(run: RunFolder, lines: Sequence[str]) -> None:
 
 def made_anew(run: RunFolder, change: Callable[[list[dict]], object], *, results: bool = True) -> RunFolder:
     """A run whose coordinator changed its ledger, signed it again, and wrote the results that follow from it."""
-    entries = json.loads(json.dumps(run.ledger()))
+    entries = contents_of(run)
     change(entries)
     rewrite(run, chained(entries, coordinator()))
     if results:
@@ -174,7 +195,7 @@ HOSPITALS = ("east", "north", "south")
 
 def events_of(folder: Path) -> list[str]:
     """What a ledger tells of sites that come, go or do wrong."""
-    return [f"{entry['site']} {entry['what']}" for entry in RunFolder(folder).ledger() if entry["kind"] == "event"]
+    return [f"{event.site} {event.what}" for event in RunFolder(folder).ledger().of(Event)]
 
 
 def rounded(values: Mapping[str, float], digits: int = 6) -> dict[str, float]:

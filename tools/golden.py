@@ -66,7 +66,7 @@ def _set(*settings: str) -> list[str]:
 
 def found_in(folder: Path) -> dict[str, Any]:
     run = RunFolder(folder)
-    weights = {site: facts["weight"] for site, facts in run.rounds()[-1]["sites"].items()}
+    weights = {site: facts.weight for site, facts in run.rounds()[-1].sites.items()}
     return {"model": run.results["model_sha256"], "shares": run.results["contributions"], "weights": weights}
 
 

@@ -70,7 +70,7 @@ def test_nobody_is_paid_by_an_unsound_record(tiny_run: Path, tmp_path: Path, fed
 def test_samples_are_those_that_sites_took_part_with(tiny_run: Path, tmp_path: Path, fedce):
     arguments = ("--budget", 1000, "--rule", "samples", "--json", "--out", tmp_path / "page.html")
     payouts = json.loads(fedce("allocate", tiny_run, *arguments).stdout)
-    used = {site: facts["n_train"] for site, facts in RunFolder(tiny_run).rounds()[-1]["sites"].items()}
+    used = {site: facts.n_train for site, facts in RunFolder(tiny_run).rounds()[-1].sites.items()}
     shares = payouts["samples"]["shares"]
     assert shares == pytest.approx({site: n / sum(used.values()) for site, n in used.items()})
 

@@ -25,7 +25,7 @@ from fedce.questions.predict import load_learner
 from fedce.record.folder import RunFolder
 from fedce.record.publish import member_view
 from fedce.record.verify import Checked
-from support import made_anew, open_page, rename_site, write_site
+from support import as_recorded, made_anew, open_page, rename_site, write_site
 
 SMALL = ("--scale", "tiny", "--workers", 1, "--set", "data.size=32", "--set", "model.channels=[4,8]", "--json")
 
@@ -568,7 +568,7 @@ def test_there_is_no_half_a_round(tiny_run: Path):
 
 def test_a_marker_at_the_top_is_whole():
     """Markers have a height of 5 points, and the figure one of 245."""
-    rounds = [{"round": i, "sites": {"a": {"share": 0.501}, "b": {"share": 0.499}}} for i in range(3)]
+    rounds = as_recorded([{"round": i, "sites": {"a": {"share": 0.501}, "b": {"share": 0.499}}} for i in range(3)])
     figure = plots._contributions(rounds)
     assert 50.1 / figure.axes[0].get_ylim()[1] < 1 - 5 / 245
 
@@ -585,7 +585,7 @@ def test_a_mean_over_some_of_the_sites_is_said_to_be_one(longer_run: Path, tmp_p
 
 
 def test_names_that_the_font_lacks_are_no_noise(tmp_path: Path):
-    rounds = [{"round": i, "sites": {"カタカナ": {"share": 1.0}}} for i in range(3)]
+    rounds = as_recorded([{"round": i, "sites": {"カタカナ": {"share": 1.0}}} for i in range(3)])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert "カタカナ" in plots.contributions(rounds)

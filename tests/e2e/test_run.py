@@ -27,7 +27,8 @@ from fedce.base.files import read_tensors
 from fedce.engines.starting import resume, run
 from fedce.federation.session import Observer
 from fedce.present.results import flag_lines, results_table
-from fedce.record.folder import NO_LINE, RunFolder
+from fedce.record.folder import RunFolder
+from fedce.record.ledger import NO_LINE
 from processes import Started
 from support import write_site
 
@@ -44,9 +45,9 @@ def same_result(a: Path, b: Path) -> None:
     for key in ("contributions", "dice", "dice_without", "validation_dice", "model_sha256"):
         assert ours[key] == theirs[key], key
     for left, right in zip(RunFolder(a).rounds(), RunFolder(b).rounds(), strict=True):
-        for site in left["sites"]:
+        for site in left.sites:
             drop = {"seconds": 0}
-            assert {**left["sites"][site], **drop} == {**right["sites"][site], **drop}
+            assert {**left.facts[site], **drop} == {**right.facts[site], **drop}
     models = sorted(path.relative_to(a) for path in a.rglob("model*/*.safetensors")) or ["model.safetensors"]
     for name in (*models, "splits.json"):
         assert (a / name).read_bytes() == (b / name).read_bytes()
@@ -587,7 +588,7 @@ def test_a_run_that_draws_its_sites_is_the_same_on_any_workers_and_resumes_to_th
         run(sites, out=tmp_path / "cut", workers=1, observer=Observer(round=stop), **about)
     assert fedce("run", "--resume", tmp_path / "cut").exit_code == 0
     same_result(tmp_path / "one", tmp_path / "cut")
-    asked = [entry["asked"] for entry in RunFolder(whole.folder).rounds()]
+    asked = [done.asked for done in RunFolder(whole.folder).rounds()]
     assert all(len(names) == 3 for names in asked)
     assert Counter(name for names in asked for name in names) == dict.fromkeys(whole.contributions, 4)
     assert "sound" in fedce("ledger", "verify", whole.folder).output
@@ -617,7 +618,7 @@ def test_shares_on_the_way_are_in_the_order_of_the_first_line(tmp_path: Path, fe
     run = fedce("run", *QUICK, *about)
     assert run.exit_code == 0, run.output
     first, last = re.findall(r"shares % ([-\d ]+?)  ", run.stderr)
-    drawn = RunFolder(out).rounds()[0]["asked"]
+    drawn = RunFolder(out).rounds()[0].asked
     assert [share != "-" for share in first.split(" ")] == [f"site{i}" in drawn for i in range(1, 7)]
     assert last.split(" ") == [f"{100 * share:.0f}" for share in results(out)["contributions"].values()]
 

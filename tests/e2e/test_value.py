@@ -77,7 +77,7 @@ def test_reconstruction_adds_up_to_the_gain(store: Store):
     found = value(config(), "reconstruction", store)
     assert found.n_trained == 1
     (result,) = store.run(trainings(config(), "reconstruction", SITES))
-    first = RunFolder(result.folder).rounds()[0]["mean_score"]
+    first = RunFolder(result.folder).rounds()[0].mean_score
     last = sum(result.values["validation_dice"].values()) / 6
     assert sum(found.values.values()) == pytest.approx(last - first, abs=1e-5)
 

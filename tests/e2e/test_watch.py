@@ -20,7 +20,9 @@ from fedce.base.files import append_line
 from fedce.pictures import plots
 from fedce.present.pages import live
 from fedce.present.watch import Watch, WatchServer, open_browser
+from fedce.record.entries import line_of
 from fedce.record.folder import RunFolder
+from fedce.record.ledger import Ledger
 from support import open_page
 
 NO_TIME_TO_LOSE = "--virtual-time-budget=5000"
@@ -137,8 +139,9 @@ def test_a_run_that_stands_still_is_said_to_and_how_to_go_on(growing: Growing):
 
 def test_slow_rounds_are_given_their_time():
     def record(times: Sequence[float]) -> live.Record:
-        rounds = [{"kind": "round", "round": i, "time": t, "seconds": 9.0} for i, t in enumerate(times)]
-        return live.Record(live.Config(), rounds, None, has_report=False)
+        empty = {"kind": "round", "seconds": 9.0, "mean_score": 0.5, "sites": {}, "rejected": {}, "notes": []}
+        rounds = [line_of({**empty, "round": i, "time": t}, "a round") for i, t in enumerate(times)]
+        return live.Record(live.Config(), Ledger(tuple(rounds)), None, has_report=False)
 
     assert record([0]).round_seconds == 9
     stopped_for_a_night = record([0, 100, 200, 50_000, 50_100, 50_200])

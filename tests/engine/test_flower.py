@@ -23,6 +23,7 @@ from fedce.base.config import load
 from fedce.base.errors import EngineError
 from fedce.engines.flower.launch import QUIET, Federation
 from fedce.engines.launching import Programs
+from fedce.record.entries import Join
 from fedce.record.folder import RunFolder
 from sockets import Watcher, connections_of, wait_for
 from support import HOSPITALS, events_of
@@ -93,7 +94,7 @@ def test_a_killed_site_and_a_killed_coordinator_change_nothing(coordinator: Coor
     made.wait()
     assert same(made.out, local)
     assert any(event.startswith("north came back") for event in events_of(made.out))
-    kinds = [entry["kind"] for entry in RunFolder(made.out).ledger()]
+    kinds = [line.kind for line in RunFolder(made.out).ledger()]
     assert "resume" in kinds
     assert kinds.count("round") == 3
     check_credit(RunFolder(made.out))
@@ -164,7 +165,7 @@ def test_with_certificates_and_keys_nobody_else_comes_in(tmp_path: Path, images:
         made.wait()
         listed = federation.flwr("supernode", "list", "here", "--format", "json")
     assert same(made.out, local)
-    joined = [entry["site"] for entry in RunFolder(made.out).ledger() if entry["kind"] == "join"]
+    joined = [join.site for join in RunFolder(made.out).ledger().of(Join)]
     assert sorted(joined) == list(HOSPITALS)
     online = [node for node in listed["nodes"] if node["status"] == "online"]
     assert len(online) == len(HOSPITALS) + 1

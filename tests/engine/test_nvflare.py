@@ -66,7 +66,7 @@ def test_killed_and_resumed_it_gives_the_same_bits_and_nobody_outside_is_spoken_
     assert same(out, local)
     assert watcher.n_processes > len(HOSPITALS)
     assert watcher.outside == set()
-    kinds = [entry["kind"] for entry in RunFolder(out).ledger()]
+    kinds = [line.kind for line in RunFolder(out).ledger()]
     assert kinds.count("round") == 3
     RunFolder(out).check_chain()
 
@@ -87,7 +87,7 @@ def test_a_provisioned_federation_survives_kills_with_the_same_bits(tmp_path: Pa
         wait_for(lambda: programs.running["keeper"].poll() is not None, LIMIT, "the run did not end")
         assert programs.running["keeper"].returncode == 0, programs.tail("keeper")
     assert same(run.path, local)
-    assert [entry["kind"] for entry in run.ledger()].count("resume") <= 1
+    assert [line.kind for line in run.ledger()].count("resume") <= 1
     run.check_chain()
     assert (tmp_path / "sites" / "east" / "key.pem").stat().st_mode & 0o777 == 0o600
     told = (tmp_path / "logs" / "localhost.log").read_text()

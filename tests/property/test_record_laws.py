@@ -81,7 +81,7 @@ def recorded(folder: Path, entry: dict) -> dict:
     run = RunFolder(folder)
     run.ledger_file.unlink(missing_ok=True)
     run.append(entry)
-    return run.ledger()[0]
+    return dict(run.ledger().lines[0].content)
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -21,6 +21,7 @@ from fedce.federation.checkpoint import load_state, save_state
 from fedce.federation.loop import rounds
 from fedce.guard import Guarded
 from fedce.guard.border import FAR_STATISTICS, HARMFUL_STATISTICS, STANDARD, Limits, outliers_of, problem_of
+from fedce.guard.sign import ZERO_UPDATE
 from fedce.guard.statistics import FAR, batch_statistics, distances, is_harmful
 from support import FakeFederation, FakeSite, params
 
@@ -133,7 +134,7 @@ def test_a_zero_update_is_flagged_and_earns_next_to_nothing():
     algorithm = FedCE()  # These sites always send the same.
     engine = ScriptedEngine(algorithm, members, lambda reply: reply)
     *_, done = rounds(algorithm, engine.federation.state, engine, 3)
-    assert done.flags == {"lazy": ("zero update",)}
+    assert done.flags == {"lazy": (ZERO_UPDATE,)}
     assert done.state.shares["lazy"] < 1e-4
 
 

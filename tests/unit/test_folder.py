@@ -11,15 +11,15 @@ from fedce.record.folder import RunFolder
 
 
 def counted(monkeypatch) -> Counter:
-    """How often each line is turned into an entry."""
+    """How often each line is read."""
     read: Counter[str] = Counter()
-    entry_of = folder.entry_of
+    content_of = folder.content_of
 
     def counting(line):
         read[line] += 1
-        return entry_of(line)
+        return content_of(line)
 
-    monkeypatch.setattr(folder, "entry_of", counting)
+    monkeypatch.setattr(folder, "content_of", counting)
     return read
 
 
@@ -39,8 +39,8 @@ def test_a_ledger_that_grows_is_read_on_and_one_that_was_changed_from_its_beginn
     read = counted(monkeypatch)
     for n in range(1, len(lines) + 1):
         run.ledger_file.write_text("".join(f"{line}\n" for line in lines[:n]))
-        assert run.ledger() == [json.loads(line) for line in lines[:n]]
-        assert run.ledger() == run.ledger()
+        assert [line.content for line in run.ledger()] == [json.loads(line) for line in lines[:n]]
+        assert run.ledger() is run.ledger()
     assert set(read.values()) == {1}
     run.ledger_file.write_text(f"{lines[-1]}\n")
-    assert run.ledger() == [json.loads(lines[-1])]
+    assert [line.content for line in run.ledger()] == [json.loads(lines[-1])]

@@ -7,7 +7,10 @@ import pytest
 
 from fedce.federation.loop import similarity_to_global
 from fedce.guard.alarms import alarms, history, score
+from fedce.guard.sign import ZERO_UPDATE
+from fedce.record.entries import Round
 from fedce.record.folder import RunFolder
+from support import as_recorded
 
 
 def test_the_score_by_hand():  # D13
@@ -27,20 +30,26 @@ def entry(round_no, **sites):
     }
 
 
+def scores(rounds, last_scores):
+    return history(as_recorded(rounds), last_scores, "default")
+
+
 def test_a_round_is_scored_with_the_next_rounds_validation_and_averaged():
     rounds = [entry(0, a=(0.1, 0.5, 0.0)), entry(1, a=(0.3, 0.9, 0.5))]
-    found = history(rounds, {"a": 0.7}, "default")
+    found = scores(rounds, {"a": 0.7})
     first, second = 1.0 * (0.5 - 0.3), 0.5 * (0.9 - 0.7)
     assert found["a"] == pytest.approx([first, (first + second) / 2])
 
 
 def test_to_the_letter_the_similarity_is_that_with_the_common_update():
     """cos(delta_i, w_next - w), where the default takes the others' update; earlier ledgers have that one alone."""
-    rounds = [entry(0, a=(0.1, 0.5, 0.25))]
-    assert history(rounds, {"a": 0.3}, "literal")["a"] == pytest.approx([0.25 * 0.2])
-    rounds[0]["sites"]["a"]["similarity_global"] = 0.75
-    assert history(rounds, {"a": 0.3}, "literal")["a"] == pytest.approx([0.75 * 0.2])
-    assert history(rounds, {"a": 0.3}, "default")["a"] == pytest.approx([0.75 * 0.2])
+    told = {"n_train": 1, "weight": 1.0, "share": 1.0, "score": 0.1, "loss": None, "err_replicates": [], "flags": []}
+    told |= {"seconds": 0.0, "score_local": 0.5, "similarity": 0.25}
+    line = {"kind": "round", "time": 0.0, "round": 0, "seconds": 0.0, "mean_score": 0.1, "rejected": {}, "notes": []}
+    before, now = (Round.of({**line, "sites": {"a": told | more}}) for more in ({}, {"similarity_global": 0.75}))
+    assert history([before], {"a": 0.3}, "literal")["a"] == pytest.approx([0.25 * 0.2])
+    assert history([now], {"a": 0.3}, "literal")["a"] == pytest.approx([0.75 * 0.2])
+    assert history([now], {"a": 0.3}, "default")["a"] == pytest.approx([0.75 * 0.2])
 
 
 def test_similarity_with_the_common_update_by_hand():
@@ -53,7 +62,7 @@ def test_similarity_with_the_common_update_by_hand():
 
 def test_rounds_without_the_site_have_no_score():
     rounds = [entry(0, a=(0.1, 0.5, 0.0)), entry(1), entry(2, a=(0.3, 0.5, 0.0))]
-    assert history(rounds, {"a": 0.3}, "default")["a"] == [None, None, pytest.approx(0.2)]
+    assert scores(rounds, {"a": 0.3})["a"] == [None, None, pytest.approx(0.2)]
 
 
 def facts(sketch=(1.0, 0.0), replicates=(0.3, 0.4), similarity=0.5, flags=()):
@@ -69,7 +78,7 @@ def ledger(*rounds, start=None):
 
 
 def kinds(rounds):
-    return {alarm.kind: alarm.round_no for alarm in alarms(rounds, 10_000)}
+    return {alarm.kind: alarm.round_no for alarm in alarms(as_recorded(rounds), 10_000)}
 
 
 def turning(n, **changes):
@@ -84,7 +93,7 @@ def test_an_honest_site_raises_no_alarm():
 def test_each_alarm_comes_in_the_round_that_proves_it():
     assert kinds(ledger(*turning(5, replicates=(0.3, 0.3, 0.3)))) == {"repeat": 2}
     assert kinds(ledger(*turning(5, replicates=(1.0, 1.0)))) == {}
-    assert kinds(ledger(*turning(3), *turning(1, flags=["zero update"]))) == {"zero": 3, "replay": 3}
+    assert kinds(ledger(*turning(3), *turning(1, flags=[ZERO_UPDATE]))) == {"zero": 3, "replay": 3}
     assert kinds(ledger(*turning(4), facts((np.cos(0.3), np.sin(0.3))))) == {"replay": 4}
     assert kinds(ledger(*turning(3), facts((-1.0, 0.0)))) == {"echo": 3}
     # At right angles to the others, and to its own of the round before.

@@ -11,13 +11,18 @@ from fedce.core.credit import Account, Credit
 from fedce.core.messages import Reply
 from fedce.core.params import Params, gram, sketch
 from fedce.guard import Guarded
+from fedce.guard.evidence import KEPT, Claim, Updates, sketches_with
 from fedce.guard.guarded import GuardedTerms, Verdict, believed_novelty, suspects_after
-from fedce.guard.signs import KEPT, Claim, Signs, look, sketches_with
+from fedce.guard.signs import Signs, look
 from support import layout, params
 
 N = 4000
 SITES = ("a", "b", "c", "d", "e", "f")
 RARE = "e"
+
+
+def words_of(signs):
+    return [flag.text for flag in signs.flags]
 
 
 def trust_in(state, site):
@@ -204,7 +209,7 @@ def test_where_all_are_honest_the_guard_changes_no_bit(seed):
     guarded, plain = run(seed=seed), run(seed=seed, algorithm=FedCE())
     assert dict(guarded.shares) == dict(plain.shares)
     np.testing.assert_array_equal(guarded.params.vector, plain.params.vector)
-    assert all(not verdict.signs.faults for verdict in guarded.own.verdicts.values())
+    assert all(not verdict.signs.flags for verdict in guarded.own.verdicts.values())
 
 
 def test_bad_updates_are_not_in_the_model():
@@ -238,7 +243,7 @@ GOOD = Signs(length=1.0, agreement=0.3, turn=0.8, coherence=1.0, repetition=0.9,
 )
 def test_what_is_bad_gets_nothing(change, fault):
     signs = replace(GOOD, **change)
-    assert signs.faults == [fault]
+    assert words_of(signs) == [fault]
     assert signs.trust == 0
 
 
@@ -265,7 +270,7 @@ def test_what_is_bad_gets_nothing(change, fault):
 )
 def test_what_is_only_unusual_loses_nothing(change):
     signs = replace(GOOD, **change)
-    assert signs.faults == []
+    assert words_of(signs) == []
     assert Verdict.of(0.4, signs) == Verdict(0.4, signs, 1.0, None)
 
 
@@ -274,7 +279,7 @@ def test_an_error_that_the_own_score_contradicts_is_not_believed():
     terms = Verdict.of(0.9, signs)
     assert terms.trust == 1
     assert terms.believed == pytest.approx(0.3)
-    assert signs.faults == ["it claims an error that its own score contradicts"]
+    assert words_of(signs) == ["it claims an error that its own score contradicts"]
     # Rounding may carry a score past 1; no error is less than 0.
     assert Verdict.of(0.9, replace(GOOD, excess=0.9 + 1e-6)).believed == 0
     assert Verdict.of(None, signs).believed is None
@@ -285,10 +290,10 @@ def test_alike_sites_share():
     assert replace(GOOD, twins={"b": 1.0}).trust == 0.5
     assert replace(GOOD, twins={"b": 1.0, "c": 1.0}).trust == pytest.approx(1 / 3)
     assert replace(GOOD, twins={"b": 0.2}).trust == pytest.approx(1 / 1.2)
-    assert replace(GOOD, twins={"b": 0.7, "c": 0.2}).faults == ["its updates are nearly those of b"]
-    assert len(replace(GOOD, twins=dict.fromkeys("bcd", 1.0)).faults) == 3
+    assert words_of(replace(GOOD, twins={"b": 0.7, "c": 0.2})) == ["its updates are nearly those of b"]
+    assert len(replace(GOOD, twins=dict.fromkeys("bcd", 1.0)).flags) == 3
     many = replace(GOOD, twins=dict.fromkeys("bcde", 1.0))
-    assert many.faults == ["its updates are nearly those of several others"]
+    assert words_of(many) == ["its updates are nearly those of several others"]
 
 
 def test_one_repeated_case_is_told_from_cases_that_all_fail_alike():
@@ -322,7 +327,7 @@ def test_two_sites_have_no_majority():
     zero_model = Params(layout(4), np.zeros(4, np.float32))
     kept = sketches_with({}, {site: sketch(u.vector) for site, u in zip("ab", updates, strict=True)}, [0.0] * 64)
     claims = dict.fromkeys("ab", Claim(0.5, None, ()))
-    signs = look("ab", gram(updates, zero_model), kept, claims, {"a": 0.5, "b": 0.5})
+    signs = look(Updates("ab", gram(updates, zero_model), kept, claims, {"a": 0.5, "b": 0.5}))
     assert [found.trust for found in signs.values()] == [1.0, 1.0]
 
 
@@ -400,8 +405,9 @@ def test_the_known_bad_have_no_voice():
     claims = dict.fromkeys(vectors, Claim(0.5, None, ()))
     products = gram(updates, Params(layout(2), np.zeros(2, np.float32)))
     weights = dict.fromkeys(vectors, 0.2)
-    assert look(list(vectors), products, kept, claims, weights)["e"].agreement < 0.15
-    assert look(list(vectors), products, kept, claims, weights, suspects=("b", "d"))["e"].agreement > 0.4
+    assert look(Updates(list(vectors), products, kept, claims, weights))["e"].agreement < 0.15
+    known = Updates(list(vectors), products, kept, claims, weights, suspects=("b", "d"))
+    assert look(known)["e"].agreement > 0.4
 
 
 def at(*degrees):
@@ -417,7 +423,7 @@ def seen(updates, kept=None, claims=None, **others):
     sites, products = "abcdef"[: len(updates)], np.array(updates) @ np.transpose(updates)
     kept = {"": np.zeros((1, 64), np.float32), **dict.fromkeys(sites, at(0, 10, 20)), **(kept or {})}
     claims = {**dict.fromkeys(sites, Claim(0.5, None, ())), **(claims or {})}
-    return look(sites, products, kept, claims, dict.fromkeys(sites, 1 / len(sites)), **others)
+    return look(Updates(sites, products, kept, claims, dict.fromkeys(sites, 1 / len(sites)), **others))
 
 
 def test_lengths_are_in_medians_of_the_round():
@@ -625,7 +631,7 @@ def test_the_old_model_sent_back_is_known_again():
         return replace(reply, params=models[state.round_no - 1]) if reply.site == "b" and state.round_no else reply
 
     state = run(n_rounds=2, algorithm=Altered(send_back))
-    assert "it sent an old update again" in state.own.verdicts["b"].signs.faults
+    assert "it sent an old update again" in words_of(state.own.verdicts["b"].signs)
 
 
 def test_the_weight_of_a_site_is_its_part_in_the_model_that_it_was_sent():

@@ -19,12 +19,14 @@ from fedce.engines import starting
 from fedce.federation.lines import versions
 from fedce.federation.plan import resolve
 from fedce.guard.border import HARMFUL_STATISTICS
+from fedce.record.entries import Join
 from fedce.record.folder import RunFolder
 from fedce.record.verify import NEW_FIELDS, verify
 from fedce.site.resident import Resident, at_hospital
-from support import Post, chained, made_anew, rewrite
+from support import Post, chained, contents_of, made_anew, rewrite
 
 SITES = ("site1", "site2", "site3")
+HARMFUL = HARMFUL_STATISTICS.text
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +64,7 @@ def test_the_sites_signatures_are_there(signed_run: Path):
 
 def test_a_dropped_a_doubled_and_a_moved_line_are_named(run: RunFolder):
     lines = run.lines()
-    first = next(i for i, entry in enumerate(run.ledger()) if entry["kind"] == "round")
+    first = next(i for i, entry in enumerate(run.ledger()) if entry.kind == "round")
     rewrite(run, [*lines[: first + 1], *lines[first + 2 :]])
     problems = verify(run).problems
     assert any(f"line {first + 2} does not follow from line {first + 1}" in problem for problem in problems)
@@ -76,7 +78,7 @@ def test_a_dropped_a_doubled_and_a_moved_line_are_named(run: RunFolder):
 
 
 def test_a_forger_who_makes_the_chain_anew_lacks_the_key(run: RunFolder, tmp_path: Path):
-    entries = run.ledger()
+    entries = contents_of(run)
     entry = next(entry for entry in entries if entry["kind"] == "round")
     next(iter(entry["sites"].values()))["share"] += 0.1
     rewrite(run, chained(entries))
@@ -94,7 +96,7 @@ def test_a_forger_who_makes_the_chain_anew_lacks_the_key(run: RunFolder, tmp_pat
 
 def test_a_coordinator_who_changes_shares_is_found_by_the_terms(run: RunFolder):
     """The coordinator has its key, so chain and signatures are right; the arithmetic is not."""
-    entries = run.ledger()
+    entries = contents_of(run)
     number, entry = next((i, entry) for i, entry in enumerate(entries, 1) if entry["kind"] == "round")
     site = next(iter(entry["sites"]))
     entry["sites"][site]["share"] += 0.1
@@ -105,7 +107,7 @@ def test_a_coordinator_who_changes_shares_is_found_by_the_terms(run: RunFolder):
 def test_a_coordinator_who_changes_what_a_site_said_is_found_by_its_signature(signed_run: Path, tmp_path: Path):
     shutil.copytree(signed_run, tmp_path / "run")
     run = RunFolder(tmp_path / "run")
-    entries = run.ledger()
+    entries = contents_of(run)
     entry = [entry for entry in entries if entry["kind"] == "round"][2]
     entry["sites"]["site2"]["err"] *= 0.5
     key = Identity.at(Path(os.environ["FEDCE_KEY"]))
@@ -162,7 +164,7 @@ def test_trust_that_does_not_follow_from_the_signs_is_found(run: RunFolder):
 
 @pytest.mark.parametrize(
     ("flags", "harm", "is_sound"),
-    [([HARMFUL_STATISTICS], None, False), ([], 0.5, False), ([], 0.01, True), ([HARMFUL_STATISTICS], 0.5, True)],
+    [([HARMFUL], None, False), ([], 0.5, False), ([], 0.01, True), ([HARMFUL], 0.5, True)],
 )
 def test_statistics_are_left_out_by_their_harm_and_not_otherwise(run: RunFolder, flags, harm, is_sound):
     def change(entries):
@@ -176,7 +178,7 @@ def test_statistics_are_left_out_by_their_harm_and_not_otherwise(run: RunFolder,
 def test_a_ghost_and_a_swapped_key_are_found(signed_run: Path, tmp_path: Path):
     shutil.copytree(signed_run, tmp_path / "run")
     run = RunFolder(tmp_path / "run")
-    own = next(entry for entry in run.ledger() if entry["kind"] == "join" and entry["site"] == "site2")["key"]
+    own = next(join.key for join in run.ledger().of(Join) if join.site == "site2")
 
     def add_a_ghost(entries):
         sites = next(entry for entry in entries if entry["kind"] == "round")["sites"]
@@ -205,7 +207,7 @@ def test_a_ghost_and_a_swapped_key_are_found(signed_run: Path, tmp_path: Path):
 def test_a_coordinator_who_strips_all_signatures_is_found(signed_run: Path, tmp_path: Path):
     shutil.copytree(signed_run, tmp_path / "run")
     run = RunFolder(tmp_path / "run")
-    own = next(entry for entry in run.ledger() if entry["kind"] == "join" and entry["site"] == "site2")["key"]
+    own = next(join.key for join in run.ledger().of(Join) if join.site == "site2")
 
     def strip(entries):
         entries[:] = [entry for entry in entries if entry["kind"] != "join"]
@@ -397,7 +399,7 @@ def test_a_downgraded_format_is_found(run: RunFolder, stated):
 
 @pytest.mark.parametrize("stated", [True, "3", 3.0, 0, -1, None])
 def test_a_format_that_is_no_number_is_found(run: RunFolder, stated):
-    entries = run.ledger()
+    entries = contents_of(run)
     entries[0]["format"] = stated
     rewrite(run, chained(entries, coordinator()))
     assert not verify(run).sound
@@ -405,7 +407,7 @@ def test_a_format_that_is_no_number_is_found(run: RunFolder, stated):
 
 def test_a_format_of_a_later_version_is_one_line(run: RunFolder, fedce):
     made_anew(run, lambda entries: entries[0].update(format=4), results=False)
-    entries = run.ledger()
+    entries = contents_of(run)
     entries[0]["format"] = 5
     rewrite(run, chained(entries, coordinator()))
     for command in (("ledger", "verify"), ("ledger", "show"), ("report",)):
@@ -549,7 +551,7 @@ def test_a_key_that_nobody_vouches_for_proves_nothing(run: RunFolder, tmp_path: 
 
 def test_stripped_signatures_prove_nothing(run: RunFolder, fedce):
     """Somebody without any key makes the chain anew, and leaves the signatures out."""
-    entries = run.ledger()
+    entries = contents_of(run)
     for entry in entries:
         entry.pop("signature")
         entry.pop("coordinator", None)
@@ -567,7 +569,7 @@ def test_stripped_signatures_prove_nothing(run: RunFolder, fedce):
 def test_stripped_answers_are_found_where_sites_had_keys(signed_run: Path, tmp_path: Path, fedce):
     shutil.copytree(signed_run, tmp_path / "run")
     run = RunFolder(tmp_path / "run")
-    entries = run.ledger()
+    entries = contents_of(run)
     for entry in entries:
         entry.pop("signature")
         entry.pop("coordinator", None)
@@ -594,7 +596,7 @@ def test_stripped_answers_are_found_where_sites_had_keys(signed_run: Path, tmp_p
 )
 def test_a_line_in_any_other_writing_is_found(run: RunFolder, fedce, spoil):
     lines = run.lines()
-    number = next(i for i, entry in enumerate(run.ledger()) if entry["kind"] == "round")
+    number = next(i for i, entry in enumerate(run.ledger()) if entry.kind == "round")
     assert spoil(lines[number]) != lines[number]
     lines[number] = spoil(lines[number])
     rewrite(run, lines)
@@ -638,9 +640,9 @@ def test_a_site_that_is_missing_without_a_reason_is_found(tiny_run: Path, tmp_pa
 
 def test_who_is_missing_for_a_reason_is_no_problem(signed_run: Path, tmp_path: Path):
     """A site on another machine may give no answer; what the others earned then follows without it."""
-    entry = RunFolder(signed_run).rounds()[1]
-    assert entry["asked"] == list(SITES)
-    assert entry["missing"] == {}
+    done = RunFolder(signed_run).rounds()[1]
+    assert done.asked == list(SITES)
+    assert done.missing == {}
     shutil.copytree(signed_run, tmp_path / "run")
 
     def drop(entries):
@@ -687,7 +689,7 @@ def test_results_that_two_readers_could_read_in_two_ways_are_found(run: RunFolde
 
 def test_what_no_command_can_read_is_not_sound(run: RunFolder, fedce):
     """A Dice just above 1, as an earlier border let through."""
-    entries = run.ledger()
+    entries = contents_of(run)
     entries[-1]["evaluations"]["site1"]["validation_dice"] = 1.0000005
     rewrite(run, chained(entries, coordinator()))
     assert any("has the wrong form (evaluations.site1.validation_dice" in problem for problem in verify(run).problems)
@@ -703,7 +705,7 @@ def test_a_key_of_ones_own_that_cant_be_used_is_one_line(run: RunFolder, tmp_pat
     refused = fedce("ledger", "verify", run.path)
     assert refused.exit_code == 2
     assert "own.pem is not a private key in PEM form" in refused.stderr
-    key = run.ledger()[0]["coordinator"]
+    key = run.ledger().begun.coordinator
     assert fedce("ledger", "verify", run.path, "--coordinator", key).exit_code == 0
 
 

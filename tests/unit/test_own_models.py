@@ -150,6 +150,6 @@ def test_a_schedule_falls_from_one_and_never_rises(kind):
 def test_a_schedule_changes_the_training_and_the_first_round_not(tmp_path: Path, ran):
     execute(load(None, {**TINY, "train.schedule": "cosine"}), tmp_path / "run", report=False)
     falling, constant = (run.rounds() for run in (RunFolder(tmp_path / "run"), ran["plain"]))
-    losses = [[entry["sites"]["site1"]["loss"] for entry in rounds] for rounds in (falling, constant)]
+    losses = [[done.sites["site1"].loss for done in rounds] for rounds in (falling, constant)]
     assert losses[0][0] == losses[1][0]
     assert losses[0][2] != losses[1][2]

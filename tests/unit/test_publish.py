@@ -17,7 +17,7 @@ from fedce.core.credit import Credit
 from fedce.record.folder import RunFolder
 from fedce.record.publish import FLOOR, Noisy, member_view, noisy_shares
 from fedce.record.verify import Checked
-from support import rename_site
+from support import made_anew, rename_site
 
 
 def test_a_members_page_holds_nothing_of_the_others(tiny_run: Path, tmp_path: Path, fedce):
@@ -89,13 +89,23 @@ def test_nobody_but_the_coordinator_publishes(tiny_run: Path, tmp_path: Path, fe
     assert fedce("ledger", "verify", run).exit_code == 3
 
 
-def test_a_twin_is_not_named(tiny_run: Path, monkeypatch):
-    results = RunFolder(tiny_run).results
-    twin, zero = "its updates are nearly those of site4 in 3 rounds from 2 on", "zero update in round 1"
-    results["flags"] = {"site2": [twin, zero]}
+def test_a_twin_is_not_named(tiny_run: Path, tmp_path: Path, monkeypatch):
+    shutil.copytree(tiny_run, tmp_path / "run")
+    run = RunFolder(tmp_path / "run")
+    alarm = {"site": "site2", "round_no": 2, "kind": "noise", "what": "its updates are noise"}
+    results = {**run.results, "freerider": {"site2": {"scores": [], "alarms": [alarm]}}}
     monkeypatch.setattr("fedce.record.publish.checked", lambda run: Checked(results, ""))
-    flags = member_view(RunFolder(tiny_run), "site2")["flags"]
-    assert flags == [twin.replace("site4", "another site"), zero]
+
+    def flag(contents):
+        for content in contents[2:5]:
+            content["sites"]["site2"]["flags"] = ["its updates are nearly those of site4"]
+        contents[1]["sites"]["site2"]["flags"] = ["zero update"]
+
+    assert member_view(made_anew(run, flag, results=False), "site2")["flags"] == [
+        "zero update in round 1",
+        "its updates are nearly those of another site in 3 rounds from 2 on",
+        "its updates are noise since round 3",
+    ]
 
 
 def test_only_fedces_shares_are_known_well_enough(tmp_path: Path, fedce):

@@ -217,12 +217,12 @@ def test_an_absent_site_costs_nobody_anything(tmp_path: Path, config, hospitals)
     post.when = leave
     coordinate(config, tmp_path / "run", post)
     first, second, third = RunFolder(tmp_path / "run").rounds()
-    assert "site4" in first["sites"]
-    assert "site4" not in second["sites"]
-    assert (first["missing"], second["missing"]) == ({}, {"site4": "no reply"})
+    assert "site4" in first.sites
+    assert "site4" not in second.sites
+    assert (first.missing, second.missing) == ({}, {"site4": "no reply"})
     assert verify(RunFolder(tmp_path / "run")).problems == ()
     for entry in (first, second, third):
-        assert sum(facts["weight"] for facts in entry["sites"].values()) == pytest.approx(1)
+        assert sum(facts.weight for facts in entry.sites.values()) == pytest.approx(1)
     assert {"site4 left", "site4 is absent", "site4 came back"} <= set(events_of(tmp_path / "run"))
 
 
@@ -272,8 +272,8 @@ def test_who_joins_late_is_asked_from_the_next_round_on(tmp_path: Path, config, 
     post.when = arrive
     result = coordinate(quick, tmp_path / "run", post)
     first, _, third = RunFolder(tmp_path / "run").rounds()
-    assert "site6" not in first["sites"]
-    assert "site6" in third["sites"]
+    assert "site6" not in first.sites
+    assert "site6" in third.sites
     assert result.contributions["site6"] > 0
     assert sum(result.contributions.values()) == pytest.approx(1)
 
@@ -296,7 +296,7 @@ def test_a_killed_server_goes_on_at_the_round_it_was_in(tmp_path: Path, config, 
     result = coordinate(config, tmp_path / "run", post_of(again))
     assert result.contributions == whole.contributions
     assert result.values["model_sha256"] == whole.values["model_sha256"]
-    kinds = [entry["kind"] for entry in RunFolder(tmp_path / "run").ledger()]
+    kinds = [line.kind for line in RunFolder(tmp_path / "run").ledger()]
     assert kinds.count("resume") == 1
     assert kinds.count("round") == 3
     RunFolder(tmp_path / "run").check_chain()
@@ -316,7 +316,7 @@ def test_a_round_that_was_saved_and_not_written_down_is_written_down(tmp_path: P
         coordinate(config, tmp_path / "run", post)
     monkeypatch.setattr(RunFolder, "append", append)
     coordinate(config, tmp_path / "run", post_of(hospitals))
-    assert [entry["round"] for entry in RunFolder(tmp_path / "run").rounds()] == [0, 1, 2]
+    assert [done.round_no for done in RunFolder(tmp_path / "run").rounds()] == [0, 1, 2]
 
 
 class Impostors:
@@ -364,7 +364,7 @@ def test_a_key_in_the_experiment_settles_who_a_member_is(tmp_path: Path, config,
     post.answers = {"node-0": resident(config, "site1", tmp_path / "thief").answer, **post.answers}
     coordinate(strict, tmp_path / "run", post)
     assert any("another key than the member 'site1'" in event for event in events_of(tmp_path / "run"))
-    assert all(len(entry["sites"]) == 6 for entry in RunFolder(tmp_path / "run").rounds())
+    assert all(len(done.sites) == 6 for done in RunFolder(tmp_path / "run").rounds())
 
 
 @pytest.mark.parametrize(
@@ -384,8 +384,8 @@ def test_a_changed_answer_is_refused_and_the_round_goes_on(tmp_path: Path, confi
     )
     coordinate(config, tmp_path / "run", post)
     entry = RunFolder(tmp_path / "run").rounds()[1]
-    assert "site2" not in entry["sites"]
-    assert sum(facts["weight"] for facts in entry["sites"].values()) == pytest.approx(1)
+    assert "site2" not in entry.sites
+    assert sum(facts.weight for facts in entry.sites.values()) == pytest.approx(1)
     assert any(reason in event for event in events_of(tmp_path / "run") if event.startswith("site2 refused"))
 
 
@@ -529,7 +529,7 @@ def test_a_member_that_lies_can_only_be_left_out(tmp_path: Path, config, hospita
     ledger = (tmp_path / "run" / "ledger.jsonl").read_text()
     assert reason in ledger
     if action == "train":
-        assert all("site3" not in entry["sites"] for entry in RunFolder(tmp_path / "run").rounds())
+        assert all("site3" not in done.sites for done in RunFolder(tmp_path / "run").rounds())
     else:
         assert "site3" not in result.dice
 
@@ -624,7 +624,7 @@ def test_with_too_few_sites_the_run_waits(tmp_path: Path, config, hospitals, mon
     post.when = fail
     coordinate(two, tmp_path / "run", post)
     assert len(failed) == 7
-    assert all(len(entry["sites"]) == 2 for entry in RunFolder(tmp_path / "run").rounds())
+    assert all(len(done.sites) == 2 for done in RunFolder(tmp_path / "run").rounds())
 
 
 def test_what_goes_wrong_before_the_first_round_is_told(tmp_path: Path, config, hospitals):

@@ -17,6 +17,7 @@ from fedce.valuation.uncertainty import (
     contribution_intervals,
     intervals_over_rounds,
 )
+from support import as_recorded
 
 SITES = ("a", "b", "c")
 
@@ -42,12 +43,12 @@ def ledger(n_rounds, noise=0.0, err=(0.2, 0.3, 0.5), seed=0):
 
 
 def shares_of(algorithm, rounds):
-    return _replay_credit(algorithm, rounds, SITES, 0)(range(len(rounds)), None)
+    return _replay_credit(algorithm, as_recorded(rounds), SITES, 0)(range(len(rounds)), None)
 
 
 def uncertainty(algorithm, rounds, shares=None, n_cases=None):
     return contribution_intervals(
-        algorithm, rounds, shares_of(algorithm, rounds) if shares is None else shares, 0, n_cases or {}
+        algorithm, as_recorded(rounds), shares_of(algorithm, rounds) if shares is None else shares, 0, n_cases or {}
     )
 
 
@@ -134,7 +135,7 @@ def with_shares(rounds):
 
 def test_intervals_over_rounds_are_those_of_the_rounds_so_far():
     rounds = with_shares(ledger(50, noise=0.05))
-    found = intervals_over_rounds(FedCE(), rounds, 0, {})
+    found = intervals_over_rounds(FedCE(), as_recorded(rounds), 0, {})
     assert min(found) == MIN_ROUNDS - 1
     assert max(found) == 49
     assert len(found) == MOST_POINTS
@@ -149,12 +150,12 @@ def test_intervals_over_rounds_pass_over_rounds_in_which_somebody_is_absent():
     rounds = with_shares(ledger(30, noise=0.05))
     for entry in rounds[10:25]:
         del entry["sites"]["b"]
-    assert not set(intervals_over_rounds(FedCE(), with_shares(rounds), 0, {})) & set(range(10, 25))
+    assert not set(intervals_over_rounds(FedCE(), as_recorded(with_shares(rounds)), 0, {})) & set(range(10, 25))
 
 
 def test_too_few_rounds_have_no_intervals_over_rounds():
-    assert intervals_over_rounds(FedCE(), with_shares(ledger(MIN_ROUNDS - 1)), 0, {}) == {}
-    assert len(intervals_over_rounds(FedCE(), with_shares(ledger(MIN_ROUNDS)), 0, {})) == 1
+    assert intervals_over_rounds(FedCE(), as_recorded(with_shares(ledger(MIN_ROUNDS - 1))), 0, {}) == {}
+    assert len(intervals_over_rounds(FedCE(), as_recorded(with_shares(ledger(MIN_ROUNDS))), 0, {})) == 1
 
 
 def test_sites_that_are_drawn_seldom_keep_their_share_in_every_draw_of_rounds():

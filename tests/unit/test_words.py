@@ -11,7 +11,7 @@ from fedce.base.words import printable
 from fedce.present.progress import RunDisplay
 from fedce.present.watch import Watch
 from fedce.record.folder import RunFolder
-from support import chained, rewrite
+from support import chained, contents_of, rewrite
 
 HOSTILE = "south\x1b[2J\x07\r\u202e\x9b31m"
 
@@ -43,7 +43,7 @@ def test_notices_and_tables(capsys, tmp_path: Path):
 def test_a_ledger_with_escapes(tiny_run: Path, tmp_path: Path, fedce, command):
     run = tmp_path / "run"
     shutil.copytree(tiny_run, run)
-    entries = RunFolder(run).ledger()
+    entries = contents_of(RunFolder(run))
     entries[1]["notes"] = [HOSTILE]
     entries[1]["rejected"] = {HOSTILE: HOSTILE}
     rewrite(RunFolder(run), chained(entries, coordinator()))

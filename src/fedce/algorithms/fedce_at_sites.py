@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 
 from fedce.algorithms.fedce import BothTerms, FedCE
-from fedce.core.algorithm import Answers, Ask, Facts, State, Traits, hyperparameters
+from fedce.core.algorithm import Answers, Ask, State, Traits, hyperparameters
 from fedce.core.messages import Reply, Task
 from fedce.core.params import Params, cosine
+from fedce.core.recorded import Facts
 from fedce.core.site import Memory, Site
 
 

@@ -95,11 +95,11 @@ def show(run_folder: Path) -> None:
     from datetime import UTC, datetime
 
     from fedce.record.folder import RunFolder
-    from fedce.record.verify import summary_of
 
-    for number, entry in enumerate(RunFolder.open(run_folder).ledger(), 1):
-        when = datetime.fromtimestamp(entry["time"], UTC).strftime("%Y-%m-%d %H:%M:%S")
-        click.echo(f"{number:4} {when} {printable(entry['kind']):6} {summary_of(entry)}")
+    for number, line in enumerate(RunFolder.open(run_folder).ledger(), 1):
+        when = datetime.fromtimestamp(line.time, UTC).strftime("%Y-%m-%d %H:%M:%S")
+        # What a site may have put into a line can't do anything to a terminal.
+        click.echo(f"{number:4} {when} {printable(line.kind):6} {printable(line.summary)}")
 
 
 @click.group()

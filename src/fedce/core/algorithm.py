@@ -17,13 +17,12 @@ from numpy.typing import NDArray
 from fedce.core.credit import Credit, Gains
 from fedce.core.messages import Reply, Task
 from fedce.core.params import Params, gram, inner_products, weighted_sum
+from fedce.core.recorded import Facts
 from fedce.core.site import Memory, Site, evaluate_global, train
 from fedce.core.weights import normalise
 
 Ask = Callable[[Sequence[Task]], Sequence[Reply]]
 """Sends one task to each site; returns the usable replies, sorted by site."""
-Facts = Mapping[str, Any]
-"""What a ledger's round holds of one site."""
 
 A = TypeVar("A")
 

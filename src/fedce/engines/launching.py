@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic, sleep
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from fedce.base.config import Config
 from fedce.base.errors import ConfigError, EngineError
@@ -23,6 +23,7 @@ from fedce.data.sites import site_names
 from fedce.engines.shared import die_with_parent
 from fedce.federation.plan import resolve
 from fedce.federation.session import Observer, Result
+from fedce.record.entries import DataFacts, Event, Line, Round, Session
 from fedce.record.folder import RunFolder
 
 STOP_SECONDS = 5.0
@@ -160,15 +161,6 @@ def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
         os.killpg(process.pid, number)
 
 
-@dataclass(frozen=True)
-class _Seen:
-    """A round as the ledger tells it."""
-
-    round_no: int
-    mean_score: float
-    shares: Mapping[str, float]
-
-
 class Follower:
     """Tells an observer what another process writes into a run folder."""
 
@@ -182,28 +174,26 @@ class Follower:
 
     def look(self) -> None:
         notices = self._notices()
-        for line in notices[self.n_noticed :]:
-            self.observer.notice(line)
+        for notice in notices[self.n_noticed :]:
+            self.observer.notice(notice)
         self.n_noticed = len(notices)
-        entries = self.run_folder.ledger()
-        for entry in entries[self.n_seen :]:
-            self._tell(entry)
-        self.n_seen = len(entries)
+        ledger = self.run_folder.ledger()
+        for line in ledger.lines[self.n_seen :]:
+            self._tell(line)
+        self.n_seen = len(ledger)
 
-    def _tell(self, entry: Mapping[str, Any]) -> None:
-        if entry["kind"] in ("start", "resume"):
-            members = {name: _member(name, facts) for name, facts in entry["sites"].items()}
-            self.observer.start(self.config, members, entry["round"])
-        elif entry["kind"] == "round":
-            shares = {site: facts["share"] for site, facts in entry["sites"].items()}
-            self.observer.round(_Seen(entry["round"], entry["mean_score"], shares))
-        elif entry["kind"] == "event":
-            self.observer.notice(f"{entry['site']}: {entry['what']}")
+    def _tell(self, line: Line) -> None:
+        if isinstance(line, Session):
+            members = {name: _member(name, facts) for name, facts in line.sites.items()}
+            self.observer.start(self.config, members, line.round_no)
+        elif isinstance(line, Round):
+            self.observer.round(line)
+        elif isinstance(line, Event):
+            self.observer.notice(f"{line.site}: {line.what}")
 
 
-def _member(name: str, facts: Mapping[str, Any]) -> Member:
-    counts = facts["n_train"], facts["n_validation"], facts["n_test"]
-    return Member(name, *counts, (0, 0, 0), {}, facts["fingerprint"])
+def _member(name: str, facts: DataFacts) -> Member:
+    return Member(name, facts.n_train, facts.n_validation, facts.n_test, (0, 0, 0), {}, facts.fingerprint)
 
 
 def until(deadline: float, seconds: float = 0.2) -> Iterator[None]:

@@ -25,6 +25,7 @@ from fedce.federation.lines import about_run, write_splits
 from fedce.federation.plan import FirstRound, Participants, Plan, resolve
 from fedce.federation.session import Observer, Result, check_config, check_unchanged, finish, signing, where_it_was
 from fedce.learning.planning import completed_by, plan_of, planned
+from fedce.record.entries import Join
 from fedce.record.folder import RunFolder
 
 CARRIERS = {name: f"fedce.engines.{name}:run_here" for name in ("flower", "nvflare")}
@@ -167,7 +168,7 @@ def _resume(
         config = load_recorded(run_folder.config_file, {"engine.workers": workers})
     participants = Participants(config, sites or load_sites(config.data, notify=observer.notice))
     about = {**about_run(participants, run_folder), **signing(run_folder, observer)}
-    start = next((entry for entry in run_folder.ledger() if entry["kind"] == "start"), None)
+    start = run_folder.ledger().start
     if start is None:
         about |= write_splits(run_folder, participants.sites)
     else:
@@ -209,14 +210,13 @@ class _RemoteRecord:
     def __init__(self, run_folder: RunFolder, coordinator: Mapping[str, str]) -> None:
         self.run_folder, self.coordinator = run_folder, coordinator
         ledger = run_folder.ledger()
-        self.begun = next((entry for entry in ledger if entry["kind"] == "start"), None)
-        if self.begun is not None and "run" not in self.begun:
+        self.start_line = ledger.start
+        if self.start_line is not None and self.start_line.run is None:
             raise RunError(f"{run_folder.path} holds a run of the local engine; choose another folder")
-        self.run: str = self.begun["run"] if self.begun else secrets.token_hex(8)
+        self.run = (self.start_line.run if self.start_line else None) or secrets.token_hex(8)
+        self.has_begun = self.start_line is not None
         self.known = {
-            entry["site"]: Known(entry["key"], MEMBER.validate_python(entry["member"]))
-            for entry in ledger
-            if entry["kind"] == "join"
+            line.site: Known(line.key, MEMBER.validate_python(line.content["member"])) for line in ledger.of(Join)
         }
         self.plan: Plan | None = None
         self._early: list[Event] = []
@@ -239,19 +239,19 @@ class _RemoteRecord:
         """Write down that the run begins, or goes on; returns the state that it begins with."""
         assert self.plan is not None
         about = {"run": self.run, **about_run(self.plan, self.run_folder), **self.coordinator}
-        if self.begun is not None:
-            check_config(self.run_folder, self.begun, about)
+        if self.start_line is not None:
+            check_config(self.run_folder, self.start_line, about)
         state = where_it_was(self.run_folder, self.plan)
-        kind = "resume" if self.begun else "start"
+        kind = "resume" if self.start_line else "start"
         self.run_folder.append({"kind": kind, "time": time(), "command": command, "round": state.round_no, **about})
         early, self._early = self._early, []
-        self.begun = self.begun or about
+        self.has_begun = True
         for event in early:
             self.note(event)
         return state
 
     def note(self, event: Event) -> None:
-        if self.begun is None or self.plan is None:  # The ledger begins with the start.
+        if not self.has_begun or self.plan is None:  # The ledger begins with the start.
             self._early.append(event)
             return
         about = {"time": time(), "round": event.round_no, "site": event.site}

@@ -8,6 +8,7 @@ from fedce.base.errors import ReplyError
 from fedce.core.draw import Draw
 from fedce.core.messages import Reply, Task
 from fedce.core.params import Vector
+from fedce.core.recorded import Flag
 from fedce.guard.border import (
     FAR_STATISTICS,
     HARMFUL_STATISTICS,
@@ -65,7 +66,7 @@ class CheckedAsk:
     """Contributions so far."""
     replies: dict[str, Reply] = field(default_factory=dict)
     rejected: dict[str, str] = field(default_factory=dict)
-    flags: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    flags: dict[str, tuple[Flag, ...]] = field(default_factory=dict)
     updates: dict[str, Vector] = field(default_factory=dict)
     harms: dict[str, float] = field(default_factory=dict)
     far: Mapping[str, float] = field(default_factory=dict)
@@ -149,7 +150,7 @@ class CheckedAsk:
             if task.site in answers and problem_of(answers[task.site], task) is None
         }
 
-    def _about_statistics(self, site: str) -> tuple[str, ...]:
+    def _about_statistics(self, site: str) -> tuple[Flag, ...]:
         if site in self.far:
             return (FAR_STATISTICS,)
         return (HARMFUL_STATISTICS,) if site in self.strangers else ()

@@ -13,13 +13,15 @@ from fedce.base.config import Config
 from fedce.base.files import digest_of, write_json
 from fedce.core.algorithm import State
 from fedce.core.messages import Reply
+from fedce.core.recorded import Flag
 from fedce.data import Sites
 from fedce.data.splits import NAMES
 from fedce.federation.loop import Round, missing_of
 from fedce.federation.plan import Plan
-from fedce.guard.signs import Signs
+from fedce.guard.guarded import flags_by_guard
 from fedce.record.attendance import NO_REPLY
-from fedce.record.folder import FORMAT, RunFolder
+from fedce.record.folder import RunFolder
+from fedce.record.ledger import FORMAT
 
 
 def round_line(done: Round, members: Iterable[str], leave_out: Sequence[str]) -> dict[str, Any]:
@@ -38,7 +40,8 @@ def round_line(done: Round, members: Iterable[str], leave_out: Sequence[str]) ->
             **state.measured.get(site, {}),
             # Rounded, because an interval needs no more; the terms themselves are kept to the last bit.
             "err_replicates": [round(error, 5) for error in reply.error_replicates],
-            "flags": _faults(done, site),
+            # The ledger's form of a flag is its words, which people read there; entries.SiteFacts reads them back.
+            "flags": [flag.text for flag in _flags(done, site)],
             **({"statistics_harm": done.harms[site]} if site in done.harms else {}),
             **({"statistics_distance": done.far[site]} if site in done.far else {}),
             "seconds": round(reply.seconds, 3),
@@ -92,10 +95,9 @@ def end_line(plan: Plan, state: State, replies: Mapping[str, Reply], rejected: M
     }
 
 
-def _faults(done: Round, site: str) -> list[str]:
+def _flags(done: Round, site: str) -> list[Flag]:
     """What a reader should look at: found at the border, or by the guard; each once."""
-    signs = done.state.measured.get(site, {}).get("signs")
-    by_guard = Signs(**signs).faults if signs else []
+    by_guard = flags_by_guard(done.state.measured.get(site, {}))
     return list(dict.fromkeys([*done.flags.get(site, ()), *by_guard]))
 
 

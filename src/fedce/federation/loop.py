@@ -10,6 +10,7 @@ from fedce.core.algorithm import Algorithm, State
 from fedce.core.draw import draws_of
 from fedce.core.messages import Reply
 from fedce.core.params import Layout, Vector, cosine, inner_products, sketch
+from fedce.core.recorded import Flag
 from fedce.federation.asking import CheckedAsk, Engine, Rules, told
 from fedce.guard.border import problem_of
 from fedce.learning.metrics import DICE_ALONE, Measures
@@ -31,7 +32,7 @@ class Round:
     """Without the models."""
     rejected: Mapping[str, str]
     """Site to reason."""
-    flags: Mapping[str, tuple[str, ...]]
+    flags: Mapping[str, tuple[Flag, ...]]
     harms: Mapping[str, float]
     """By how much a site's running statistics lower the model's score at the other sites, where that was asked."""
     far: Mapping[str, float]

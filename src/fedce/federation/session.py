@@ -20,7 +20,9 @@ from fedce.federation.loop import evaluate, rounds
 from fedce.federation.plan import Participants, Plan
 from fedce.guard import PROBATION
 from fedce.pictures.examples import Example, example, write_examples
-from fedce.record.folder import FORMAT, RunFolder, format_of
+from fedce.record.entries import Round, Start
+from fedce.record.folder import RunFolder
+from fedce.record.ledger import FORMAT
 from fedce.record.results import results_of
 
 
@@ -88,16 +90,18 @@ def where_it_was(run_folder: RunFolder, plan: Plan) -> State:
     """The state to go on from; what it knows of its last round and the ledger does not is added there."""
     if not run_folder.state_file.exists():
         return plan.initial_state()
-    state, entry = load_saved(run_folder.state_file, plan.initial_state())
-    if entry is not None and entry["round"] not in {done["round"] for done in run_folder.rounds()}:
-        run_folder.append(entry)
+    state, line = load_saved(run_folder.state_file, plan.initial_state())
+    if line is not None and line["round"] not in {done.round_no for done in run_folder.rounds()}:
+        run_folder.append(line)
     return state
 
 
-def check_unchanged(run_folder: RunFolder, start: Mapping[str, Any], about: Mapping[str, Any]) -> None:
+def check_unchanged(run_folder: RunFolder, start: Start, about: Mapping[str, Any]) -> None:
     """A run is continued with what it was started with, or not at all."""
-    for site in sorted(start["sites"].keys() | about["sites"].keys()):
-        before, now = (sites.get(site, {}).get("fingerprint") for sites in (start["sites"], about["sites"]))
+    began = run_folder.ledger().fingerprints
+    goes_on = {site: facts["fingerprint"] for site, facts in about["sites"].items()}
+    for site in sorted(began.keys() | goes_on.keys()):
+        before, now = began.get(site), goes_on.get(site)
         if before != now:
             what = "was added" if before is None else "is gone" if now is None else "has other data"
             raise RunError(
@@ -106,13 +110,13 @@ def check_unchanged(run_folder: RunFolder, start: Mapping[str, Any], about: Mapp
     check_config(run_folder, start, about)
 
 
-def check_config(run_folder: RunFolder, start: Mapping[str, Any], about: Mapping[str, Any]) -> None:
-    if (begun := format_of([start])) != FORMAT:
+def check_config(run_folder: RunFolder, start: Start, about: Mapping[str, Any]) -> None:
+    if (begun := start.format) != FORMAT:
         raise RunError(
             f"{run_folder.ledger_file} has format {begun}, and this version of fedce writes format {FORMAT}; "
             "finish the run with the version that began it, or start a new run"
         )
-    if start["config"] != about["config"]:
+    if start.config != about["config"]:
         raise RunError(
             f"{run_folder.config_file} was changed since the run was started; restore it, or start a new run"
         )
@@ -128,7 +132,7 @@ def finish(
 ) -> Result:
     """Run the rounds that are left, evaluate, and write the results."""
     config = plan.config
-    recorded = {entry["round"]: entry for entry in run_folder.rounds()}
+    recorded = {line.round_no: line for line in run_folder.rounds()}
     remote, tell_all = config.engine.name != "local", config.engine.tell == "all"
     # A site that is not drawn when the others save would lose what it learned since.
     every_round = remote or config.sites_per_round is not None
@@ -150,14 +154,15 @@ def finish(
         draw=Draw(config.sites_per_round, config.seed) if config.sites_per_round else None,
     )
     for done in rounds(plan.algorithm, state, engine, n_rounds, rules):
-        entry = round_line(done, plan.members, config.leave_out)
-        run_folder.check_entry(entry)
+        content = round_line(done, plan.members, config.leave_out)
+        line = run_folder.checked(content)
+        assert isinstance(line, Round)
         # The state first: a round that was saved and not yet written down is written down on resume.
-        checkpoints.save(run_folder.state_file, done.state, entry)
+        checkpoints.save(run_folder.state_file, done.state, content)
         if done.round_no in recorded:
-            _check_same(run_folder, recorded[done.round_no], entry)
+            _check_same(run_folder, recorded[done.round_no], line)
         else:
-            run_folder.append(entry)
+            run_folder.append(content)
         state = done.state
         observer.round(done)
     state = replace(state, params=plan.algorithm.returned(state))
@@ -168,7 +173,7 @@ def finish(
         raise ReplyError(f"no site could evaluate the model ({rejected or 'no replies'})")
     _write_models(run_folder, plan, state, replies)
     # What was written down before a kill counts, also where a site did not answer a second time.
-    if run_folder.end is None:
+    if run_folder.ledger().end is None:
         end = end_line(plan, state, replies, rejected)
         if report and isinstance(plan, Participants):
             examples = _examples(plan, state, replies)
@@ -181,14 +186,14 @@ def finish(
     return Result(run_folder.path, run_folder.results)
 
 
-def _check_same(run_folder: RunFolder, recorded: Mapping[str, Any], entry: Mapping[str, Any]) -> None:
+def _check_same(run_folder: RunFolder, recorded: Round, again: Round) -> None:
     """A round that is run again after a resume must give what the ledger says."""
-    for site, facts in entry["sites"].items():
-        before = recorded["sites"].get(site, {})
+    for site, facts in again.facts.items():
+        before = recorded.facts.get(site, {})
         for key in ("weight", "score", "loss", "cos", "err"):
             if before.get(key) != facts[key]:
                 raise RunError(
-                    f"{run_folder.path}: round {entry['round'] + 1}, run again, gives site {site!r} another {key} than "
+                    f"{run_folder.path}: round {again.round_no + 1}, run again, gives site {site!r} another {key} than "
                     "the ledger; was it started on another machine, on another device or with other versions?"
                 )
 

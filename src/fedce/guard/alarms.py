@@ -1,21 +1,20 @@
 """Free riders: the score that stands out for them (D13), and alarms that are certain."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise, zip_longest
+from itertools import zip_longest
 from math import sqrt
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedce.core.params import SKETCH
+from fedce.core.recorded import Flag, RecordedRound, RecordedSite, Rounds
+from fedce.guard.evidence import SAME
+from fedce.guard.sign import ZERO_UPDATE, Sign
 
-Rounds = Sequence[Mapping[str, Any]]
 ROUNDS_TO_BE_SURE = 3
-SAME_DIRECTION = 0.99999
-SIMILARITY = {"default": "similarity", "literal": "similarity_global"}
-"""Which cosine a score takes (D13): with the others' updates, or with what the round made of all."""
+Direction = NDArray[np.float64]
 
 
 def score(similarity: float, error_next: float, error_local: float, how: str) -> float:
@@ -33,24 +32,26 @@ def history(rounds: Rounds, last_scores: Mapping[str, float], how: str) -> dict[
 
     `rounds` are the ledger's; `last_scores` the validation scores of the final model, which no round has measured.
     """
-    sites = sorted({site for entry in rounds for site in entry["sites"]})
+    sites = sorted({site for done in rounds for site in done.sites})
     result: dict[str, list[float | None]] = {site: [] for site in sites}
     sums, counts = dict.fromkeys(sites, 0.0), dict.fromkeys(sites, 0)
-    for entry, following in zip_longest(rounds, rounds[1:]):
-        next_scores = (
-            last_scores if following is None else {site: facts["score"] for site, facts in following["sites"].items()}
-        )
+    for done, following in zip_longest(rounds, rounds[1:]):
+        scores = {site: facts.score for site, facts in following.sites.items()} if following else last_scores
         for site in sites:
-            facts = entry["sites"].get(site)
-            # Earlier versions recorded one cosine alone, and took it for both scores.
-            similarity = None if facts is None else facts.get(SIMILARITY[how], facts["similarity"])
-            if facts is None or similarity is None or site not in next_scores:
+            facts, next_score = done.sites.get(site), scores.get(site)
+            similarity = _similarity(facts, how) if facts else None
+            if facts is None or next_score is None or similarity is None or facts.score_local is None:
                 result[site].append(None)
                 continue
-            sums[site] += score(similarity, 1 - next_scores[site], 1 - facts["score_local"], how)
+            sums[site] += score(similarity, 1 - next_score, 1 - facts.score_local, how)
             counts[site] += 1
             result[site].append(sums[site] / counts[site])
     return result
+
+
+def _similarity(facts: RecordedSite, how: str) -> float | None:
+    """The cosine that a score takes (D13): with the others' updates, or with what the round made of all."""
+    return facts.similarity if how == "default" else facts.similarity_to_all
 
 
 @dataclass(frozen=True)
@@ -64,94 +65,107 @@ class Alarm:
     what: str
 
 
+def alarm_text(what: str, round_no: int) -> str:
+    return f"{what} since round {round_no + 1}"
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a ledger holds of a site in a round, beside what it did before."""
+
+    round_no: int
+    facts: RecordedSite
+    n_trainable: int
+    direction: Direction | None
+    """Of its update; None where that has none."""
+    earlier: Sequence[Direction]
+    """Of all its earlier updates."""
+    last: Direction | None
+    """Of its update in the round before, if it has one."""
+    back: Direction | None
+    """From this round's model to that of the site's round before."""
+
+
 def alarms(rounds: Rounds, n_trainable: int) -> list[Alarm]:
-    """Tests whose outcome for an honest site is known, so that they raise no alarm on one that is merely rare.
+    """Signs whose outcome for an honest site is known, so that they raise no alarm on one that is merely rare.
 
     The score above is high for a free rider, but also for an honest site whose images nobody else has: it can't tell
     them apart, and raises no alarm by itself.
     """
-    found = []
-    for site in sorted({site for entry in rounds for site in entry["sites"]}):
-        mine = [(entry, entry["sites"][site]) for entry in rounds if site in entry["sites"]]
-        for kind, (test, what) in TESTS.items():
-            if (round_no := test(mine, n_trainable)) is not None:
-                found.append(Alarm(site, round_no, kind, what))
-    return found
+    sites = sorted({site for done in rounds for site in done.sites})
+    steps = {site: list(_steps(rounds, site, n_trainable)) for site in sites}
+    return [
+        Alarm(site, step.round_no, sign.flag.kind, sign.flag.text)
+        for site in sites
+        for sign in SIGNS
+        if (step := sign.certain_at(steps[site])) is not None
+    ]
 
 
-Mine = Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]
-"""A site's rounds: the whole entry, and the site's facts in it."""
+def _steps(rounds: Rounds, site: str, n_trainable: int) -> Iterator[Step]:
+    earlier: tuple[Direction, ...] = ()
+    last: Direction | None = None
+    before: RecordedRound | None = None
+    for done in (done for done in rounds if site in done.sites):
+        now = _direction(done.sites[site].sketch)
+        yield Step(done.round_no, done.sites[site], n_trainable, now, earlier, last, _back(done, before))
+        earlier = earlier if now is None else (*earlier, now)
+        last, before = now, done
 
 
-def _repeats_one_case(mine: Mine, n_trainable: int) -> int | None:
-    """Bootstrap samples of several cases all give one error only if the cases are one and the same."""
-    streak = 0
-    for entry, facts in mine:
-        replicates = facts["err_replicates"]
-        if not replicates:
-            continue
-        # An error of 0 or 1 may be common to different cases, for example before anything is learnt.
-        same = max(replicates) - min(replicates) < 1e-6 and 0.001 < replicates[0] < 0.999
-        streak = streak + 1 if same else 0
-        if streak == ROUNDS_TO_BE_SURE:
-            return int(entry["round"])
-    return None
+def _back(done: RecordedRound, before: RecordedRound | None) -> Direction | None:
+    if before is None or before.sketch is None or done.sketch is None:
+        return None
+    return _direction((np.array(before.sketch) - np.array(done.sketch)).tolist())
 
 
-def _sends_nothing(mine: Mine, n_trainable: int) -> int | None:
-    return next((int(entry["round"]) for entry, facts in mine if "zero update" in facts["flags"]), None)
-
-
-def _sends_an_old_update(mine: Mine, n_trainable: int) -> int | None:
-    """Training never gives the same direction twice to five digits."""
-    earlier: list[NDArray[np.float64]] = []
-    for entry, facts in mine:
-        now = _direction(facts["sketch"])
-        if now is None:
-            continue
-        if any(float(now @ other) > SAME_DIRECTION for other in earlier):
-            return int(entry["round"])
-        earlier.append(now)
-    return None
-
-
-def _sends_the_last_model(mine: Mine, n_trainable: int) -> int | None:
-    """Its update undoes what everybody's last round did: it points from this model back to the one before."""
-    for (before, _), (entry, facts) in pairwise(mine):
-        now = _direction(facts["sketch"])
-        back = _direction((np.array(before["sketch"]) - np.array(entry["sketch"])).tolist())
-        if now is not None and back is not None and float(now @ back) > SAME_DIRECTION:
-            return int(entry["round"])
-    return None
-
-
-def _sends_noise(mine: Mine, n_trainable: int) -> int | None:
-    """Noise is at right angles to everything: to the others' updates, and to its own of the round before.
-
-    An honest site may go at right angles to the others for some rounds, but goes on in its own direction.
-    """
-    streak = 0
-    for (_, before), (entry, facts) in pairwise(mine):
-        last, now = _direction(before["sketch"]), _direction(facts["sketch"])
-        if facts["similarity"] is None or last is None or now is None:
-            continue
-        is_noise = abs(facts["similarity"]) < 3 / sqrt(n_trainable) and abs(float(last @ now)) < 3 / sqrt(SKETCH)
-        streak = streak + 1 if is_noise else 0
-        if streak == ROUNDS_TO_BE_SURE:
-            return int(entry["round"])
-    return None
-
-
-def _direction(sketched: Sequence[float]) -> NDArray[np.float64] | None:
+def _direction(sketched: Sequence[float] | None) -> Direction | None:
+    if sketched is None:
+        return None
     vector = np.array(sketched)
     length = float(np.linalg.norm(vector))
     return vector / length if length > 0 else None
 
 
-TESTS: Mapping[str, tuple[Callable[[Mine, int], int | None], str]] = {
-    "repeat": (_repeats_one_case, "its validation cases are all the same"),
-    "zero": (_sends_nothing, "sends the model back as it came"),
-    "replay": (_sends_an_old_update, "sends an old update again"),
-    "echo": (_sends_the_last_model, "sends back the global model of the round before"),
-    "noise": (_sends_noise, "its updates are noise"),
-}
+def _repeats_one_case(step: Step) -> bool | None:
+    """Bootstrap samples of several cases all give one error only if the cases are one and the same."""
+    replicates = step.facts.err_replicates
+    if not replicates:
+        return None
+    # An error of 0 or 1 may be common to different cases, for example before anything is learnt.
+    return max(replicates) - min(replicates) < 1e-6 and 0.001 < replicates[0] < 0.999
+
+
+def _sends_an_old_update(step: Step) -> bool | None:
+    """Training never gives the same direction twice to five digits."""
+    if (now := step.direction) is None:
+        return None
+    return any(float(now @ other) > SAME for other in step.earlier)
+
+
+def _sends_the_last_model(step: Step) -> bool | None:
+    """Its update undoes what everybody's last round did: it points from this model back to the one before."""
+    if step.direction is None or step.back is None:
+        return None
+    return float(step.direction @ step.back) > SAME
+
+
+def _sends_noise(step: Step) -> bool | None:
+    """Noise is at right angles to everything: to the others' updates, and to its own of the round before.
+
+    An honest site may go at right angles to the others for some rounds, but goes on in its own direction.
+    """
+    similarity = step.facts.similarity
+    if similarity is None or step.last is None or step.direction is None:
+        return None
+    turned = abs(float(step.last @ step.direction))
+    return abs(similarity) < 3 / sqrt(step.n_trainable) and turned < 3 / sqrt(SKETCH)
+
+
+SIGNS: Sequence[Sign[Step]] = (
+    Sign(Flag("repeat", "its validation cases are all the same"), _repeats_one_case, ROUNDS_TO_BE_SURE),
+    Sign(Flag("zero", "sends the model back as it came"), lambda step: ZERO_UPDATE in step.facts.flags),
+    Sign(Flag("replay", "sends an old update again"), _sends_an_old_update),
+    Sign(Flag("echo", "sends back the global model of the round before"), _sends_the_last_model),
+    Sign(Flag("noise", "its updates are noise"), _sends_noise, ROUNDS_TO_BE_SURE),
+)

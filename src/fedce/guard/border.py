@@ -22,18 +22,21 @@ from fedce.base.ranges import (
 from fedce.core.algorithm import models_of
 from fedce.core.messages import Evaluation, Reply, Task
 from fedce.core.params import MAX_EXACT_COUNT, Layout, Params
+from fedce.core.recorded import Flag
 from fedce.core.weights import normalise
+from fedce.guard.sign import ZERO_UPDATE
 
-ZERO_UPDATE = "zero update"
 MAX_STEPS = 1000.0
 """Times the round's median that a site's new batches may be."""
-FAR_STATISTICS = "its running statistics are beyond what images give: they were not used"
-HARMFUL_STATISTICS = "with its running statistics the model does worse at the other sites: they were not used"
+FAR_STATISTICS = Flag("far statistics", "its running statistics are beyond what images give: they were not used")
+HARMFUL_STATISTICS = Flag(
+    "harmful statistics", "with its running statistics the model does worse at the other sites: they were not used"
+)
 SEEN_AT_THE_BORDER = (
     ZERO_UPDATE,
     FAR_STATISTICS,
     HARMFUL_STATISTICS,
-    "running statistics far from the others', not used",
+    Flag("far statistics", "running statistics far from the others', not used"),
 )
 """Flags of a round; the last is what earlier versions wrote."""
 
@@ -209,7 +212,7 @@ def _problem_of_gain(told: Evaluation) -> str | None:
     return None
 
 
-def flags_of(reply: Reply, task: Task) -> tuple[str, ...]:
+def flags_of(reply: Reply, task: Task) -> tuple[Flag, ...]:
     """What a reader of the ledger should look at."""
     if reply.params is not None and np.array_equal(reply.params.trainable, task.params.trainable):
         return (ZERO_UPDATE,)

@@ -10,13 +10,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedce.core.algorithm import Aggregated, Answers, Ask, Facts, Replayer, State, Terms
+from fedce.core.algorithm import Aggregated, Answers, Ask, Replayer, State, Terms
 from fedce.core.credit import Credit, Gains
 from fedce.core.messages import Reply
 from fedce.core.params import Params, sketch
+from fedce.core.recorded import Facts, Flag
 from fedce.core.weights import normalise
 from fedce.core.wrapping import Wrapping, of_inner
-from fedce.guard.signs import FIRST_CLAIMS, Claim, Signs, look, sketches_with, slack_of
+from fedce.guard.evidence import FIRST_CLAIMS, Claim, Updates, sketches_with, slack_of
+from fedce.guard.signs import Signs, look
 
 PROBATION = 5
 """Rounds after which the guard knows a site."""
@@ -126,14 +128,16 @@ class Guarded(Wrapping):
         claims = {reply.site: claim_of(reply, own.verdicts.get(reply.site)) for reply in answers}
         entered = {site: state.rho.get(site, 0.0) for site in answers.sites}
         signs = look(
-            answers.sites,
-            answers.products,
-            sketches,
-            claims,
-            entered,
-            suspects=own.suspects,
-            round_no=state.round_no,
-            doubted=own.doubted,
+            Updates(
+                answers.sites,
+                answers.products,
+                sketches,
+                claims,
+                entered,
+                suspects=own.suspects,
+                round_no=state.round_no,
+                doubted=own.doubted,
+            )
         )
         if self.traits.sites_claim_novelty:
             signs = self._with_novelty(state, answers, signs)
@@ -291,6 +295,11 @@ class GuardReplayer(Replayer):
         self.round_no += 1
         self.entered = {site: float(facts["weight"]) for site, facts in sites.items()}
         return rho, shares, problems
+
+
+def flags_by_guard(facts: Facts) -> list[Flag]:
+    """What the guard says of a site, from what is recorded of it; nothing where the guard is off."""
+    return Signs(**facts["signs"]).flags if facts.get("signs") else []
 
 
 def _without_floor(shares: dict[str, float], credit: Credit) -> dict[str, float]:

@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from fedce.base.errors import RunError
+from fedce.core.recorded import Rounds
 from fedce.data.inspection import N_BINS, SiteFacts
 from fedce.data.overlays import COLOURS as OUTLINES
 from fedce.pictures.style import (
@@ -29,14 +30,13 @@ from fedce.pictures.style import (
 
 CHANNELS = (("red", "#D55E00", "-"), ("green", "#009E73", "--"), ("blue", "#3A8FD6", "-."))
 PANELS_A_ROW = 3
-Rounds = Sequence[Mapping[str, Any]]
 Bands = Sequence[Mapping[str, Any]]
 """Intervals of the sites' shares: round (from 1), low and high by site."""
 
 
 def sites_of(rounds: Rounds) -> list[str]:
     """All that took part in any of the rounds."""
-    return sorted({site for entry in rounds for site in entry["sites"]})
+    return sorted({site for done in rounds for site in done.sites})
 
 
 def contributions(rounds: Rounds, bands: Bands = ()) -> str:
@@ -60,9 +60,7 @@ def _contributions(rounds: Rounds, bands: Bands = ()) -> Figure:
         figure, axes = new_axes("round", "contribution, %")
         sites = sites_of(rounds)
         for i, site in enumerate(sites):
-            known = [
-                (entry["round"] + 1, 100 * entry["sites"][site]["share"]) for entry in rounds if site in entry["sites"]
-            ]
+            known = [(done.round_no + 1, 100 * done.sites[site].share) for done in rounds if site in done.sites]
             axes.plot(*zip(*known, strict=True), label=label_of(site, len(sites)), **look_of(i, len(known), len(sites)))
             ends = [(at["round"], 100 * at["low"][site], 100 * at["high"][site]) for at in bands if site in at["low"]]
             if ends:
@@ -80,10 +78,10 @@ def progress(rounds: Rounds) -> str:
         figure, axes = new_axes("round", "validation Dice at its start")
         sites = sites_of(rounds)
         for i, site in enumerate(sites):
-            known = [(entry["round"] + 1, entry["sites"][site]["score"]) for entry in rounds if site in entry["sites"]]
+            known = [(done.round_no + 1, done.sites[site].score) for done in rounds if site in done.sites]
             look = {"alpha": 0.8, **look_of(i, len(known), len(sites))}
             axes.plot(*zip(*known, strict=True), label=label_of(site, len(sites)), **look)
-        means = [(entry["round"] + 1, entry["mean_score"]) for entry in rounds]
+        means = [(done.round_no + 1, done.mean_score) for done in rounds]
         axes.plot(*zip(*means, strict=True), label="mean", color=INK, linewidth=2)
         axes.set_ylim(0, 1)
         legend_beside(axes)

@@ -1,15 +1,14 @@
 """The figures of a run, each with its numbers as a CSV file that the page holds in itself."""
 
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from fedce.base.files import csv_text
+from fedce.core.recorded import RecordedSite, Rounds
 from fedce.pictures import plots
 from fedce.record.folder import RunFolder
-
-Rounds = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -28,7 +27,7 @@ class Figure:
 
 
 def contributions(rounds: Rounds, bands: plots.Bands = ()) -> Figure:
-    header, *rows = _by_round(rounds, "share")
+    header, *rows = _by_round(rounds, lambda facts: facts.share)
     table = [header, *rows]
     if bands:
         by_round = {band["round"]: band for band in bands}
@@ -41,8 +40,8 @@ def contributions(rounds: Rounds, bands: plots.Bands = ()) -> Figure:
 
 
 def progress(rounds: Rounds) -> Figure:
-    header, *rows = _by_round(rounds, "score")
-    table = [[*header, "mean"], *([*row, entry["mean_score"]] for row, entry in zip(rows, rounds, strict=True))]
+    header, *rows = _by_round(rounds, lambda facts: facts.score)
+    table = [[*header, "mean"], *([*row, done.mean_score] for row, done in zip(rows, rounds, strict=True))]
     return Figure("validation-dice", plots.progress(rounds), table)
 
 
@@ -70,8 +69,11 @@ def examples(run: RunFolder, results: Mapping[str, Any]) -> Figure | None:
     return Figure("examples", "", table, png=b64encode(run.examples_file.read_bytes()).decode())
 
 
-def _by_round(rounds: Rounds, key: str) -> list[list[Any]]:
+def _by_round(rounds: Rounds, value: Callable[[RecordedSite], float | None]) -> list[list[Any]]:
     """A column a site; empty where it was absent."""
     sites = plots.sites_of(rounds)
-    rows = [[entry["round"] + 1, *(entry["sites"].get(site, {}).get(key) for site in sites)] for entry in rounds]
+    rows = [
+        [done.round_no + 1, *(value(done.sites[site]) if site in done.sites else None for site in sites)]
+        for done in rounds
+    ]
     return [["round", *sites], *rows]

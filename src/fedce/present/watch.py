@@ -81,7 +81,7 @@ class Watch:
         rounds = self.record.rounds
         if not rounds:
             return None
-        newest, began = rounds[-1]["time"], monotonic()
+        newest, began = rounds[-1].time, monotonic()
         rested = began >= self.rest_until or self.record.results is not None
         if newest != self.drawn and (rested or self.figures is None):
             from fedce.pictures import plots

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from fedce.base.errors import ConfigError, RunError, nearest
 from fedce.base.files import digest_of
-from fedce.core.messages import Evaluation, Measured
+from fedce.core.messages import Measured
 from fedce.data import load_site
 from fedce.data.sites import with_n_channels
 from fedce.learning.metrics import Heading, Measures
@@ -26,11 +26,10 @@ ONE_ROUND = 0.1
 
 def audit(run: RunFolder, site: str, data: str, *, trust_code: bool = False) -> Verdict:
     """Score the run's model on the site's images, and set it beside what the site said."""
-    known = run.site_facts()
-    end = run.end
+    known, end = run.ledger().sites, run.ledger().end
     if end is None:
         raise RunError(f"{run.path} has not ended; there is no final model yet that {site} said anything of")
-    if "evaluations" not in end:
+    if run.ledger().format < 2:
         raise RunError(
             f"{run.ledger_file} is of an earlier version, and does not hold what {site} said of the final model"
         )
@@ -40,27 +39,27 @@ def audit(run: RunFolder, site: str, data: str, *, trust_code: bool = False) -> 
         check_names_no_code(run, "data.format", "metrics")
     config = at_hospital(run.config, site, data)
     sites = load_site(config.data, site)
-    if sites[0].fingerprint != known[site]["fingerprint"]:
+    if sites[0].fingerprint != known[site].fingerprint:
         return Verdict((f"the images in {data} are not those that {site} took part with",), ())
     compared = _Compared(site, [f"images and splits of {site} are those that it took part with"])
     own_model = site if run.site_model_file(site).exists() else None
     file = run.site_model_file(site) if own_model else run.model_file
-    if file.exists() and digest_of(file) != end["files"].get(str(file.relative_to(run.path))):
+    if file.exists() and digest_of(file) != end.files.get(str(file.relative_to(run.path))):
         return Verdict((f"{file.name} is not the file that the ledger ends with",), tuple(compared.facts))
     learner, classes, shape = load_learner(run, own_model, trust_code=trust_code)
     measures = Measures.asked_by(config)
     hospital = Hospital(with_n_channels(sites[0], shape[0]), learner, tuple(classes), config.seed, measures=measures)
     found = hospital.evaluate(learner.params, None)
-    if site in end["evaluations"]:
-        said_of_it = Evaluation.recorded(end["evaluations"][site])
+    if site in end.evaluations:
+        said_of_it = end.evaluations[site].evaluation
         compared.dice("Dice on its validation images", said_of_it.validation_dice, found.validation_dice, SAME_MODEL)
         compared.dice("Dice on its test images", said_of_it.test_dice, found.test_dice, SAME_MODEL)
         for metric in measures.metrics:
             if metric.name in said_of_it.metrics:
                 compared.metric(metric.heading, said_of_it.metrics[metric.name], found.metrics[metric.name])
-    spoke = [entry for entry in run.rounds() if site in entry["sites"]]
-    if spoke and own_model is None and spoke[-1]["round"] == run.config.n_rounds - 1:
-        said = spoke[-1]["sites"][site]["score"]
+    spoke = [done for done in run.rounds() if site in done.sites]
+    if spoke and own_model is None and spoke[-1].round_no == run.config.n_rounds - 1:
+        said = spoke[-1].sites[site].score
         compared.dice("Dice on its validation images one round before the end", said, found.validation_dice, ONE_ROUND)
     return Verdict(tuple(compared.problems), tuple(compared.facts))
 

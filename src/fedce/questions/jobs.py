@@ -32,6 +32,7 @@ from fedce.federation.lines import versions
 from fedce.federation.plan import FirstRound, Participants, resolve
 from fedce.federation.session import Observer, Result
 from fedce.learning.networks import choose_device
+from fedce.record.entries import Round
 from fedce.record.folder import RunFolder
 
 Notify = Callable[[str], None]
@@ -80,7 +81,7 @@ class Store:
         path = self.path(config)
         return _result(path) if _is_finished(path) else None
 
-    def rounds(self, config: Config) -> list[dict[str, Any]]:
+    def rounds(self, config: Config) -> list[Round]:
         """The ledger's rounds of a training that is done."""
         path = self.path(config)
         with _naming(path):

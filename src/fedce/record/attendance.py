@@ -4,8 +4,10 @@ from collections.abc import Collection, Mapping
 
 from fedce import algorithms
 from fedce.core.draw import Draw
-from fedce.record.checks import Entry, Numbered, Part
-from fedce.record.folder import RunFolder, format_of
+from fedce.record.checks import Part
+from fedce.record.entries import End, Join, Round
+from fedce.record.folder import RunFolder
+from fedce.record.ledger import Ledger
 
 LEFT_OUT = "left out by the experiment"
 EXPELLED = "expelled"
@@ -19,41 +21,37 @@ NO_REPLY = "no reply"
 class Attendance(Part):
     """No round is missing, and no site is missing in a round without a reason that can be so."""
 
-    def __init__(self, run: RunFolder, entries: Numbered) -> None:
+    def __init__(self, run: RunFolder, ledger: Ledger) -> None:
         super().__init__()
         self.config = run.config
-        start = entries[0][1]
-        self.is_local = self.config.engine.name == "local" and "run" not in start
-        self._rounds(entries, start)
-        if format_of([start]) < 3:
+        self.is_local = self.config.engine.name == "local" and ledger.begun.run is None
+        self._rounds(ledger)
+        if ledger.format < 3:
             self.unchecked.append("why sites have no part in a round: an earlier version did not record it")
             return
-        members = set(start["sites"])
-        n_rounds = 0
-        for number, entry in entries:
-            if entry["kind"] == "join":
-                members.add(str(entry["site"]))
-            elif entry["kind"] == "round":
-                self._round(f"line {number}", entry, members)
-                n_rounds += 1
-            elif entry["kind"] == "end":
-                reasons = dict.fromkeys(entry["missing"], () if self.is_local else (NO_REPLY,))
-                self._present(f"line {number}", entry["evaluations"], entry, members, reasons)
-        self.facts.append(f"in {n_rounds} rounds every site took part, or the ledger says why not")
+        members = set(ledger.begun.sites)
+        for number, line in enumerate(ledger, 1):
+            if isinstance(line, Join):
+                members.add(line.site)
+            elif isinstance(line, Round):
+                self._round(f"line {number}", line, members)
+            elif isinstance(line, End):
+                reasons = dict.fromkeys(line.missing, () if self.is_local else (NO_REPLY,))
+                self._present(f"line {number}", line.evaluations, line, members, reasons)
+        self.facts.append(f"in {len(ledger.rounds)} rounds every site took part, or the ledger says why not")
 
-    def _rounds(self, entries: Numbered, start: Entry) -> None:
-        n_rounds = sum(entry["kind"] == "round" for _, entry in entries)
-        has_end = any(entry["kind"] == "end" for _, entry in entries)
-        expected = self.config.n_rounds if set(start["sites"]) - set(self.config.leave_out) else 0
-        if has_end and n_rounds != expected:
+    def _rounds(self, ledger: Ledger) -> None:
+        n_rounds = len(ledger.rounds)
+        expected = self.config.n_rounds if set(ledger.begun.sites) - set(self.config.leave_out) else 0
+        if ledger.end is not None and n_rounds != expected:
             self.problems.append(f"the run ended after {n_rounds} rounds, and its experiment has {expected}")
 
-    def _round(self, where: str, entry: Entry, members: Collection[str]) -> None:
-        asked = set(entry["asked"])
-        if unasked := sorted(entry["sites"].keys() - asked):
+    def _round(self, where: str, done: Round, members: Collection[str]) -> None:
+        asked = set(done.asked)
+        if unasked := sorted(done.sites.keys() - asked):
             self.problems.append(f"{where}: {', '.join(unasked)} took part and was not asked")
-        reasons = {site: self._reasons(site, site in asked) for site in entry["missing"]}
-        self._present(where, entry["sites"], entry, members, reasons)
+        reasons = {site: self._reasons(site, site in asked) for site in done.missing}
+        self._present(where, done.sites, done, members, reasons)
 
     def _reasons(self, site: str, was_asked: bool) -> tuple[str, ...]:
         """Why this site may have no part in a round of this experiment."""
@@ -74,11 +72,11 @@ class Attendance(Part):
         self,
         where: str,
         there: Collection[str],
-        entry: Entry,
+        line: Round | End,
         members: Collection[str],
         reasons: Mapping[str, tuple[str, ...]],
     ) -> None:
-        missing, rejected = entry["missing"], entry["rejected"]
+        missing, rejected = line.missing, line.rejected
         for site in sorted({*members, *missing}):
             if site in missing and (site in there or site in rejected):
                 self.problems.append(f"{where}: {site} took part and is said to be missing ({missing[site]})")
@@ -91,7 +89,7 @@ class Attendance(Part):
 class Draws(Part):
     """Where not all take part in every round: nobody was passed over."""
 
-    def __init__(self, run: RunFolder, entries: Numbered) -> None:
+    def __init__(self, run: RunFolder, ledger: Ledger) -> None:
         super().__init__()
         config = run.config
         if config.sites_per_round is None:
@@ -99,25 +97,25 @@ class Draws(Part):
         if (algorithm := algorithms.built_in(config)) is not None and algorithm.traits.expels:
             self.unchecked.append(f"who is drawn: {config.algorithm.name} expels sites")
             return
-        self._check(Draw(config.sites_per_round, config.seed), config.leave_out, entries)
+        self._check(Draw(config.sites_per_round, config.seed), config.leave_out, ledger)
 
-    def _check(self, lot: Draw, leave_out: Collection[str], entries: Numbered) -> None:
-        draws = dict.fromkeys((site for site in entries[0][1]["sites"] if site not in leave_out), 0)
+    def _check(self, lot: Draw, leave_out: Collection[str], ledger: Ledger) -> None:
+        draws = dict.fromkeys((site for site in ledger.begun.sites if site not in leave_out), 0)
         n_checked = 0
-        for number, entry in entries:
-            if entry["kind"] == "join" and entry["site"] not in (*draws, *leave_out):
+        for number, line in enumerate(ledger, 1):
+            if isinstance(line, Join) and line.site not in (*draws, *leave_out):
                 # From which round on a late comer may be drawn is not in the ledger.
-                self.unchecked.append(f"who is drawn after round {n_checked}: {entry['site']} joined late")
+                self.unchecked.append(f"who is drawn after round {n_checked}: {line.site} joined late")
                 return
-            if entry["kind"] != "round":
+            if not isinstance(line, Round):
                 continue
-            here = {site: n for site, n in draws.items() if site not in entry["absent"]}
-            asked, expected = set(entry["asked"]), set(lot.sites(here, entry["round"]))
+            here = {site: n for site, n in draws.items() if site not in line.absent}
+            asked, expected = set(line.asked), set(lot.sites(here, line.round_no))
             if asked != expected:
                 passed_over, instead = ", ".join(sorted(expected - asked)), ", ".join(sorted(asked - expected))
                 self.problems.append(f"line {number}: {passed_over} was passed over for {instead or 'nobody'}")
                 return
-            if unasked := sorted(entry["sites"].keys() - asked):
+            if unasked := sorted(line.sites.keys() - asked):
                 self.problems.append(f"line {number}: {', '.join(unasked)} took part and was not drawn")
                 return
             draws |= {site: draws[site] + 1 for site in asked}

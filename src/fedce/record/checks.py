@@ -1,11 +1,6 @@
 """What is found when one thing of a ledger is checked."""
 
-from collections.abc import Mapping, Sequence
 from typing import Any
-
-Entry = Mapping[str, Any]
-Numbered = Sequence[tuple[int, Entry]]
-"""Entries with the numbers of their lines."""
 
 
 class Part:
@@ -17,3 +12,10 @@ class Part:
         self.unchecked: list[str] = []
         self.doubt = ""
         self.results: dict[str, Any] | None = None
+
+    def add(self, other: "Part") -> None:
+        self.problems += other.problems
+        self.facts += other.facts
+        self.unchecked += other.unchecked
+        self.doubt = self.doubt or other.doubt
+        self.results = self.results or other.results

@@ -14,7 +14,7 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
@@ -23,17 +23,9 @@ from typing import Any
 from fedce.base import config as configs
 from fedce.base.errors import RunError
 from fedce.base.files import append_line, digest_of, read_sealed, write_bytes, write_sealed
-from fedce.base.identity import is_signed
-from fedce.record.forms import Results, check, check_line
-
-NO_LINE = "0" * 64
-FORMAT = 4
-"""Of the ledger. From 2 on it holds digests of the experiment file and the models, and what sites said of the final
-model; from 3 on all that results follow from, the splits' digest, and why a site has no part in a round; from 4 on what
-every method measured in a round, and what the guard saw of its sites.
-
-A change of how results are worked out needs a new format: `fedce ledger verify` holds results.json against the ledger.
-"""
+from fedce.record.entries import Line, Round, line_of
+from fedce.record.forms import Results, check
+from fedce.record.ledger import NO_LINE, Ledger, check_format, content_of, signed_text
 
 
 class RunFolder:
@@ -54,7 +46,7 @@ class RunFolder:
         """Whoever writes the ledger signs its lines; set by the coordinator."""
         self._last_line: str | None = None
         self._lines_read: list[str] = []
-        self._entries: list[dict[str, Any]] = []
+        self._ledger = Ledger()
 
     def site_model_file(self, site: str) -> Path:
         return self.path / "models" / f"{site}.safetensors"
@@ -154,76 +146,70 @@ class RunFolder:
     def write_results(self, results: Mapping[str, Any]) -> None:
         write_sealed(self.results_file, results)
 
-    def ledger(self) -> list[dict[str, Any]]:
+    def ledger(self) -> Ledger:
         """All whole lines; a last line cut off by a kill is not one. Lines that were read before are not read again."""
         lines = self.lines()
         if lines[: len(self._lines_read)] != self._lines_read:
-            self._lines_read, self._entries = [], []
-        entries = list(self._entries)
-        for number, line in enumerate(lines[len(entries) :], len(entries) + 1):
-            where = f"{self.ledger_file}, line {number},"
-            try:
-                entry = entry_of(line)
-            except (ValueError, RecursionError) as error:
-                raise RunError(f"{where} is not as fedce writes it ({error}); was it edited?") from None
-            check_line(entry, where)
-            entries.append(entry)
-        check_format(entries, self.ledger_file)
-        self._lines_read, self._entries = lines, list(entries)
-        return entries
+            self._lines_read, self._ledger = [], Ledger()
+        if len(lines) > len(self._lines_read):
+            known = len(self._lines_read)
+            new = (self._line(number, line) for number, line in enumerate(lines[known:], known + 1))
+            self._ledger = Ledger((*self._ledger, *new))
+            self._lines_read = lines
+        return self._ledger
+
+    def _line(self, number: int, line: str) -> Line:
+        where = f"{self.ledger_file}, line {number},"
+        try:
+            content = content_of(line)
+        except (ValueError, RecursionError) as error:
+            raise RunError(f"{where} is not as fedce writes it ({error}); was it edited?") from None
+        if number == 1:
+            check_format(content, self.ledger_file)
+        return line_of(content, where)
 
     def check_chain(self) -> None:
         """The record is as it was written: every line of the ledger holds the hash of the line before, the last, which
         none follows, is signed, and the configuration is the one that the run was started with."""
-        previous, entries = NO_LINE, self.ledger()
-        for number, (line, entry) in enumerate(zip(self.lines(), entries, strict=True), 1):
-            if entry.get("previous") != previous:
+        previous, ledger = NO_LINE, self.ledger()
+        for number, (text, line) in enumerate(zip(self.lines(), ledger, strict=True), 1):
+            if line.previous != previous:
                 raise RunError(
                     f"{self.ledger_file}, line {number}, does not follow from line {number - 1}: the ledger was changed"
                 )
-            previous = sha256(line.encode()).hexdigest()
-        if not _last_is_signed(entries):
+            previous = sha256(text.encode()).hexdigest()
+        if not ledger.last_is_signed:
             raise RunError(
-                f"{self.ledger_file}, line {len(entries)}, is not what the coordinator signed: the ledger was changed"
+                f"{self.ledger_file}, line {len(ledger)}, is not what the coordinator signed: the ledger was changed"
             )
-        # Ledgers of earlier versions don't hold the digest of the configuration.
-        started = next((entry for entry in entries if entry["kind"] == "start"), {})
-        if "config_file" in started and started["config_file"] != digest_of(self.config_file):
+        started_with = ledger.start.config_file if ledger.start else None
+        if started_with is not None and started_with != digest_of(self.config_file):
             raise RunError(f"{self.config_file} was changed since the run was started; restore it, or start a new run")
 
-    @property
-    def end(self) -> dict[str, Any] | None:
-        """The ledger's line of the end, if the run got there."""
-        return next((entry for entry in self.ledger() if entry["kind"] == "end"), None)
+    def rounds(self) -> list[Round]:
+        return self.ledger().rounds
 
-    def rounds(self) -> list[dict[str, Any]]:
-        return [entry for entry in self.ledger() if entry["kind"] == "round"]
-
-    def site_facts(self) -> dict[str, dict[str, Any]]:
-        """What is recorded of each site's data: counts and a fingerprint."""
-        return facts_by_site(self.ledger())
-
-    def append(self, entry: Mapping[str, Any]) -> None:
+    def append(self, content: Mapping[str, Any]) -> None:
         """Add a line to the ledger, chained to the one before; one that could not be read back is not written."""
-        self.check_entry(entry)
+        self.checked(content)
         if self._last_line is None:
             self._last_line = (self.lines() or [""])[-1]
         previous = sha256(self._last_line.encode()).hexdigest() if self._last_line else NO_LINE
-        value = {**entry, "previous": previous}
+        value = {**content, "previous": previous}
         if self.sign is not None:
             value["signature"] = self.sign(signed_text(value))
         line = json.dumps(value, allow_nan=False)
         append_line(self.ledger_file, line)
         self._last_line = line
 
-    def check_entry(self, entry: Mapping[str, Any]) -> None:
-        """That the ledger could be read with this line in it."""
+    def checked(self, content: Mapping[str, Any]) -> Line:
+        """A new line as it will be read back; refused where the ledger could not be read with it."""
         where = f"a new line of {self.ledger_file}"
         try:
-            text = json.dumps(entry, allow_nan=False)
+            text = json.dumps(content, allow_nan=False)
         except (TypeError, ValueError) as error:
             raise RunError(f"{where} can't be written ({error}); nothing was written") from None
-        check_line(json.loads(text), where, "nothing was written")
+        return line_of(json.loads(text), where, "nothing was written")
 
     def mend_ledger(self) -> None:
         """Cut off a last line that a kill left incomplete."""
@@ -239,80 +225,3 @@ class RunFolder:
         # As bytes: another line ending is another line, and its hash another one.
         *whole, _cut_off = self.ledger_file.read_bytes().decode("utf-8", errors="replace").split("\n")
         return whole
-
-
-def entry_of(line: str) -> Any:
-    """A ledger's line as a value; a ValueError where fedce would have written the value in any other way.
-
-    So no line can hold NaN, a key twice, white space or an escape that means two things to two readers.
-    """
-    value = json.loads(line)
-    if json.dumps(value, allow_nan=False) != line:
-        raise ValueError("written anew, it is another line")
-    return value
-
-
-def format_of(ledger: Sequence[Mapping[str, Any]]) -> int:
-    """The format that a ledger's first line states; the first format stated none."""
-    stated = ledger[0].get("format", 1)
-    if type(stated) is not int or stated < 1:
-        raise RunError(f"line 1 of the ledger: expected a whole number from 1 on as its format, got {stated!r}")
-    return stated
-
-
-def check_format(ledger: Sequence[Mapping[str, Any]], where: Path) -> None:
-    """That this version can read the ledger."""
-    stated = ledger[0].get("format") if ledger else FORMAT
-    if type(stated) is int and stated > FORMAT:
-        raise RunError(
-            f"{where} has format {stated}, and this version of fedce reads formats up to {FORMAT}; install the version "
-            "of fedce that wrote it"
-        )
-
-
-def facts_by_site(ledger: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """What is recorded of each site's data: counts and a fingerprint."""
-    facts: dict[str, dict[str, Any]] = {}
-    for entry in ledger:
-        if entry["kind"] == "start":
-            facts |= entry["sites"]
-        elif entry["kind"] == "join":
-            facts.setdefault(entry["site"], entry["member"])
-    return facts
-
-
-def fingerprints_of(ledger: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """What data each site had when the run was started."""
-    started: Mapping[str, Any] = next((entry["sites"] for entry in ledger if entry["kind"] == "start"), {})
-    return {site: facts["fingerprint"] for site, facts in started.items()}
-
-
-def signed_text(entry: Mapping[str, Any]) -> str:
-    """What a line's signature is made of: the line without it. JSON gives every number back as it was."""
-    return json.dumps({key: value for key, value in entry.items() if key != "signature"}, allow_nan=False)
-
-
-def _last_is_signed(entries: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether the last line is by the coordinator that last started or continued the run; some have no key."""
-    began = [entry for entry in entries if entry["kind"] in ("start", "resume")]
-    key = began[-1].get("coordinator") if began else None
-    if not key and "signature" not in (entries[-1] if entries else {}):
-        return True
-    last = entries[-1]
-    return is_signed(signed_text(last), str(last.get("signature", "")), str(key or ""))
-
-
-def flags_by_site(rounds: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
-    """What a reader should look at, by site: each thing once, with the rounds that it was seen in."""
-    seen: dict[tuple[str, str], list[int]] = {}
-    for entry in rounds:
-        for site, facts in entry["sites"].items():
-            for flag in facts["flags"]:
-                seen.setdefault((site, flag), []).append(entry["round"])
-        for site, reason in entry["rejected"].items():
-            seen.setdefault((site, f"reply rejected ({reason})"), []).append(entry["round"])
-    flags: dict[str, list[str]] = {}
-    for (site, flag), where in seen.items():
-        times = f"round {where[0] + 1}" if len(where) == 1 else f"{len(where)} rounds from {where[0] + 1} on"
-        flags.setdefault(site, []).append(f"{flag} in {times}")
-    return flags

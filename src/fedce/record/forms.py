@@ -1,4 +1,7 @@
-"""What the files of a run folder must look like before anything is made of them; they may come from anybody."""
+"""What the files of a run folder must look like before anything is made of them; they may come from anybody.
+
+The ledger's lines are in `entries`.
+"""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -6,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from fedce.base.errors import RunError, first_problem
-from fedce.base.ranges import MAX_METRICS, DiceByClass, Images, Loss, MetricValue, Replicates, Score, Seconds
+from fedce.base.ranges import MetricValue, Score
 
 Time = Annotated[float, Field(ge=-1e10, le=1e11)]
 """Seconds since 1970, by whatever clock; what can't be told as a date is none."""
@@ -17,7 +20,7 @@ Interval = Annotated[list[Score], Field(min_length=2, max_length=2)]
 """Low and high end."""
 
 
-class _Form(BaseModel):
+class Form(BaseModel):
     """More than what is needed may be there: other versions write more.
 
     Strict, because what was checked is then used as it is: a text is no number, even if it could be read as one.
@@ -26,79 +29,7 @@ class _Form(BaseModel):
     model_config = ConfigDict(extra="allow", frozen=True, strict=True)
 
 
-class Line(_Form):
-    """Any line of a ledger."""
-
-    kind: str
-    time: Time
-
-
-class _DataFacts(_Form):
-    n_train: Images
-    n_validation: Images
-    n_test: Images
-    n_train_cases: Images = 0
-    n_validation_cases: Images = 0
-    n_test_cases: Images = 0
-    fingerprint: str
-
-
-class _SiteFacts(_Form):
-    n_train: Images
-    weight: Number
-    share: Number
-    score: Score | None
-    loss: Loss | None
-    err_replicates: Replicates
-    flags: list[str]
-    statistics_harm: Annotated[float, Field(ge=-1, le=1)] | None = None
-    statistics_distance: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
-    seconds: Seconds
-
-
-class _Start(Line):
-    format: Annotated[int, Field(ge=1, strict=True)] = 1
-    command: str = ""
-    versions: dict[str, str] = {}
-    sites: dict[str, _DataFacts]
-
-
-class _Round(Line):
-    round: Count
-    seconds: Number
-    mean_score: Score
-    sites: dict[str, _SiteFacts]
-    rejected: dict[str, str]
-    notes: list[str]
-
-
-class _Join(Line):
-    site: str
-    key: str
-    member: _DataFacts
-
-
-class _Event(Line):
-    site: str
-    what: str
-
-
-class _Measured(_Form):
-    by_class: Annotated[dict[str, MetricValue | None], Field(min_length=1)]
-    undefined: dict[str, Images]
-    unit: Literal["", "mm", "px"]
-
-
-class _Evaluation(_Form):
-    validation_dice: Score
-    test_dice_by_class: DiceByClass
-    test_dice_without: Score | None
-    validation_interval: Interval | None = None
-    test_interval: Interval | None = None
-    metrics: Annotated[dict[str, _Measured], Field(max_length=MAX_METRICS)] = {}
-
-
-class _Heading(_Form):
+class Heading(Form):
     """How a metric is shown."""
 
     title: str
@@ -106,31 +37,7 @@ class _Heading(_Form):
     digits: Annotated[int, Field(ge=0, le=12)]
 
 
-class _End(Line):
-    model: str
-    shares: dict[str, Share]
-    files: dict[str, str] = {}
-    evaluations: dict[str, _Evaluation] = {}
-    metrics: dict[str, _Heading] = {}
-
-
-class _Publish(Line):
-    epsilon: Number
-    shares: dict[str, Share]
-
-
-LINES: Mapping[str, type[Line]] = {
-    "start": _Start,
-    "resume": _Start,
-    "round": _Round,
-    "join": _Join,
-    "event": _Event,
-    "end": _End,
-    "publish": _Publish,
-}
-
-
-class _Intervals(_Form):
+class _Intervals(Form):
     level: Share
     low: dict[str, Share | None]
     high: dict[str, Share | None]
@@ -146,7 +53,7 @@ class _Intervals(_Form):
         return self
 
 
-class _Band(_Form):
+class _Band(Form):
     """The intervals by the rounds up to one."""
 
     round: Count
@@ -154,7 +61,7 @@ class _Band(_Form):
     high: dict[str, Share | None]
 
 
-class _Fairness(_Form):
+class _Fairness(Form):
     mean: Number
     std: Number
     worst: Number
@@ -163,20 +70,20 @@ class _Fairness(_Form):
     gini: Number
 
 
-class _Alarm(_Form):
+class _Alarm(Form):
     site: str
     round_no: Count
     what: str
 
 
-class _Watched(_Form):
+class _Watched(Form):
     """What the free-rider detector found of a site."""
 
     scores: list[Number | None]
     alarms: list[_Alarm]
 
 
-class Results(_Form):
+class Results(Form):
     algorithm: str
     data: str
     rounds: Count
@@ -195,7 +102,7 @@ class Results(_Form):
     metrics_by_class: dict[str, dict[str, dict[str, MetricValue | None]]] = {}
     metrics_undefined: dict[str, dict[str, dict[str, Count]]] = {}
     metrics_unit: dict[str, dict[str, str]] = {}
-    metrics_shown: dict[str, _Heading] = {}
+    metrics_shown: dict[str, Heading] = {}
     validation_dice: dict[str, Score]
     validation_interval: dict[str, Interval | None] = {}
     validation_cases: dict[str, Count] = {}
@@ -238,7 +145,7 @@ def _check_sites(name: str, given: Mapping[str, Any], other: str, known: Mapping
         raise ValueError(f"{name} and {other} are not of the same sites: {min(different)!r} is only in one of them")
 
 
-class _Agreement(_Form):
+class _Agreement(Form):
     pearson: Number | None
     pearson_p: Number | None
     spearman: Number | None
@@ -250,7 +157,7 @@ class _Agreement(_Form):
         return self
 
 
-class Value(_Form):
+class Value(Form):
     """What 'fedce value' writes."""
 
     method: Literal["loo", "shapley", "reconstruction"]
@@ -271,7 +178,7 @@ FileName = Annotated[str, Field(pattern=r"^[^/\\\x00]+\.(csv|svg|png)$")]
 """Of a file beside a study's page, and nowhere else."""
 
 
-class _Table(_Form):
+class _Table(Form):
     title: str
     header: list[str]
     rows: list[list[str | Number | None]]
@@ -279,14 +186,14 @@ class _Table(_Form):
     file: FileName
 
 
-class _Picture(_Form):
+class _Picture(Form):
     file: FileName
     caption: str
     table: str | None
     sha256: str = ""
 
 
-class _Outcome(_Form):
+class _Outcome(Form):
     study: str
     title: str
     findings: list[str]
@@ -302,7 +209,7 @@ class _Outcome(_Form):
         return self
 
 
-class Study(_Form):
+class Study(Form):
     """What a study's page is made of."""
 
     command: str
@@ -312,7 +219,7 @@ class Study(_Form):
     outcomes: Annotated[list[_Outcome], Field(min_length=1)]
 
 
-class ModelAbout(_Form):
+class ModelAbout(Form):
     """Beside a model's tensors."""
 
     classes: Annotated[
@@ -328,8 +235,3 @@ def check(form: type[BaseModel], value: Any, where: str, hint: str = "was it edi
         form.model_validate(value)
     except ValidationError as error:
         raise RunError(f"{where} has the wrong form ({first_problem(error)}); {hint}") from None
-
-
-def check_line(value: Any, where: str, hint: str = "was it edited?") -> None:
-    kind = value.get("kind") if isinstance(value, dict) else None
-    check(LINES.get(kind, Line) if isinstance(kind, str) else Line, value, where, hint)

@@ -8,10 +8,12 @@ from fedce.base.files import digest_of
 from fedce.base.ranges import NOVELTY, SCORE
 from fedce.core.algorithm import Algorithm
 from fedce.guard.border import FAR_STATISTICS, HARMFUL_STATISTICS, SEEN_AT_THE_BORDER
-from fedce.guard.signs import Signs
+from fedce.guard.guarded import flags_by_guard
 from fedce.guard.statistics import FAR, is_harmful
-from fedce.record.checks import Entry, Numbered, Part
-from fedce.record.folder import RunFolder, format_of
+from fedce.record.checks import Part
+from fedce.record.entries import End, Round
+from fedce.record.folder import RunFolder
+from fedce.record.ledger import Ledger
 from fedce.record.results import results_of
 
 SAME_SHARE = 1e-12
@@ -26,23 +28,29 @@ COVERED = {"config.toml", "ledger.jsonl", "results.json", "models", ".lock"}
 """What is checked in a run folder, beside the files that the end names."""
 
 
+NumberedRounds = Sequence[tuple[int, Round]]
+
+
+def numbered_rounds(ledger: Ledger) -> NumberedRounds:
+    """Rounds with the numbers of their lines."""
+    return [(number, line) for number, line in enumerate(ledger, 1) if isinstance(line, Round)]
+
+
 class Statistics(Part):
     """Whose running statistics were not used follows from what the other sites' scores lost by them."""
 
-    def __init__(self, run: RunFolder, entries: Numbered) -> None:
+    def __init__(self, run: RunFolder, ledger: Ledger) -> None:
         super().__init__()
         is_off = run.config.guard == "off"
         before: set[str] = set()
-        for number, entry in entries:
-            if entry["kind"] != "round":
-                continue
-            left_out = {HARMFUL_STATISTICS, FAR_STATISTICS}
-            now = {site for site, facts in entry["sites"].items() if left_out & set(facts["flags"])}
-            for site, facts in entry["sites"].items():
-                harm, distance = facts.get("statistics_harm"), facts.get("statistics_distance")
+        left_out = {HARMFUL_STATISTICS, FAR_STATISTICS}
+        for number, done in numbered_rounds(ledger):
+            now = {site for site, facts in done.sites.items() if left_out & set(facts.flags)}
+            for site, facts in done.sites.items():
+                harm, distance = facts.statistics_harm, facts.statistics_distance
                 follows = {HARMFUL_STATISTICS} if harm is not None and is_harmful(harm, site in before) else set()
                 follows |= {FAR_STATISTICS} if distance is not None and distance > FAR else set()
-                if left_out & set(facts["flags"]) != follows or (is_off and (harm, distance) != (None, None)):
+                if left_out & set(facts.flags) != follows or (is_off and (harm, distance) != (None, None)):
                     self.problems.append(
                         f"line {number}, {site}: what is said of its running statistics does not follow from their harm"
                     )
@@ -52,29 +60,27 @@ class Statistics(Part):
 class Replayed(Part):
     """All weights and shares once more, from what was recorded of each round."""
 
-    def __init__(self, run: RunFolder, entries: Numbered) -> None:
+    def __init__(self, run: RunFolder, ledger: Ledger) -> None:
         super().__init__()
-        rounds = [(number, entry) for number, entry in entries if entry["kind"] == "round"]
-        stated, name = format_of([entries[0][1]]), run.config.algorithm.name
-        self.algorithm = algorithms.built_in(run.config, stated)
-        ends = [entry["shares"] for _, entry in entries if entry["kind"] == "end"]
+        rounds, name = numbered_rounds(ledger), run.config.algorithm.name
+        self.algorithm = algorithms.built_in(run.config, ledger.format)
+        ends = [end.shares for end in ledger.of(End)]
         if self.algorithm is None or not self._is_recorded(self.algorithm, rounds):
             if rounds:
-                last = {site: float(facts["share"]) for site, facts in rounds[-1][1]["sites"].items()}
+                last = ledger.rounds[-1].shares
                 self._ended([{site: share for site, share in end.items() if site in last} for end in ends], last)
             self.unchecked.append(f"the shares: those of {name} don't follow from the ledger alone")
             return
-        if stated >= 3:
+        if ledger.format >= 3:
             self._ranges(rounds)
         replayer = self.algorithm.replay()
         shares: Mapping[str, float] = {}
-        for number, entry in rounds:
-            sites = entry["sites"]
-            rho, shares, problems = replayer.round(sites)
+        for number, done in rounds:
+            rho, shares, problems = replayer.round(done.facts)
             self.problems += [f"line {number}, {site}: {what}" for site, what in problems]
-            self._flags(number, sites)
-            self._compare(number, sites, "weight", rho)
-            self._compare(number, sites, "share", shares)
+            self._flags(number, done)
+            self._compare(number, "weight", {site: facts.weight for site, facts in done.sites.items()}, rho)
+            self._compare(number, "share", done.shares, shares)
         what = "weights and shares"
         if self.algorithm.traits.weights_are_measured:
             what = "shares"
@@ -84,10 +90,10 @@ class Replayed(Part):
         self.facts.append(f"{what} of {len(rounds)} rounds worked out again")
         self._ended(ends, shares)
 
-    def _is_recorded(self, algorithm: Algorithm, rounds: Numbered) -> bool:
+    def _is_recorded(self, algorithm: Algorithm, rounds: NumberedRounds) -> bool:
         """Whether the ledger holds what shares follow from; a later line that lacks it was changed."""
         try:
-            return not rounds or bool(algorithm.read(rounds[0][1]["sites"]))
+            return not rounds or bool(algorithm.read(rounds[0][1].facts))
         except LookupError:
             return False
 
@@ -98,41 +104,39 @@ class Replayed(Part):
                 if not abs(ended.get(site, 0.0) - shares.get(site, 0.0)) <= SAME_SHARE:
                     self.problems.append(f"the end gives {site} {ended.get(site)}, and the rounds {shares.get(site)}")
 
-    def _ranges(self, rounds: Numbered) -> None:
-        for number, entry in rounds:
-            for site, facts in entry["sites"].items():
+    def _ranges(self, rounds: NumberedRounds) -> None:
+        for number, done in rounds:
+            for site, facts in done.facts.items():
                 for name, allowed in (("cos", NOVELTY), ("err", SCORE)):
                     if (value := facts.get(name)) is not None and value not in allowed:
                         self.problems.append(f"line {number}, {site}: {name} is {value}, which is not in {allowed}")
 
-    def _flags(self, number: int, sites: Mapping[str, Entry]) -> None:
+    def _flags(self, number: int, done: Round) -> None:
         """What is said of a site follows from what was seen of it."""
-        for site, facts in sites.items():
-            faults = Signs(**facts["signs"]).faults if facts.get("signs") else []
-            if not set(faults) <= set(facts["flags"]) <= {*faults, *SEEN_AT_THE_BORDER}:
+        for site, facts in done.facts.items():
+            by_guard = flags_by_guard(facts)
+            if not set(by_guard) <= set(done.sites[site].flags) <= {*by_guard, *SEEN_AT_THE_BORDER}:
                 self.problems.append(f"line {number}, {site}: its flags do not follow from what the guard saw")
 
-    def _compare(self, number: int, sites: Mapping[str, Entry], name: str, found: Mapping[str, float]) -> None:
-        for site, facts in sites.items():
-            if site in found and not abs(facts[name] - found[site]) <= SAME_SHARE:
+    def _compare(self, number: int, name: str, recorded: Mapping[str, float], found: Mapping[str, float]) -> None:
+        for site, value in recorded.items():
+            if site in found and not abs(value - found[site]) <= SAME_SHARE:
                 self.problems.append(
-                    f"line {number}, {site}: its {name} is {facts[name]:.6f}, and {found[site]:.6f} by the terms"
+                    f"line {number}, {site}: its {name} is {value:.6f}, and {found[site]:.6f} by the terms"
                 )
 
 
 class ResultsAgain(Part):
     """What was published is what follows from the ledger."""
 
-    def __init__(self, run: RunFolder, entries: Numbered) -> None:
+    def __init__(self, run: RunFolder, ledger: Ledger) -> None:
         super().__init__()
-        ledger = [entry for _, entry in entries]
-        end = next((entry for entry in ledger if entry["kind"] == "end"), None)
-        files: Mapping[str, str] = {} if end is None else end.get("files", {})
+        files = ledger.end.files if ledger.end else {}
         self._files(run, files, "the ledger ends with")
-        if digest := ledger[0].get("splits"):
+        if digest := ledger.begun.splits:
             self._files(run, {run.splits_file.name: digest}, "the run was started with")
         self._uncovered(run, {*files, *((run.splits_file.name,) if digest else ())})
-        if end is None:
+        if ledger.end is None:
             if run.results_file.exists():
                 self.problems.append("the run has results, and the ledger no end: its last lines are gone")
             return
@@ -140,7 +144,7 @@ class ResultsAgain(Part):
             return
         stored = run.results
         self.results = results_of(run.config, ledger, over_rounds="intervals_over_rounds" in stored)
-        self._compare(stored, format_of(ledger))
+        self._compare(stored, ledger.format)
 
     def _compare(self, stored: Mapping[str, Any], stated: int) -> None:
         assert self.results is not None

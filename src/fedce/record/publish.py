@@ -1,6 +1,5 @@
 """What goes out of a consortium: one member's own view, or everybody's shares with differential privacy."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from random import SystemRandom
@@ -11,7 +10,11 @@ from fedce import algorithms
 from fedce.base.errors import ConfigError, RunError, nearest
 from fedce.base.identity import coordinator
 from fedce.core.credit import Credit
-from fedce.record.folder import RunFolder, format_of
+from fedce.core.recorded import Facts
+from fedce.guard.alarms import alarm_text
+from fedce.record.entries import DataFacts, Publish
+from fedce.record.folder import RunFolder
+from fedce.record.ledger import sightings
 from fedce.record.verify import checked
 
 FLOOR = 0.05
@@ -24,8 +27,8 @@ def member_view(run: RunFolder, site: str) -> dict[str, Any]:
     results = checked(run).results
     if site not in (shares := results["contributions"]):
         raise ConfigError(f"no site is called {site!r}{nearest(site, shares)}; there are: {', '.join(shares)}")
-    mine = [(entry["round"] + 1, entry["sites"][site]) for entry in run.rounds() if site in entry["sites"]]
-    intervals = results["intervals"]
+    mine = [(done.round_no + 1, done.sites[site]) for done in run.rounds() if site in done.sites]
+    intervals, watched = results["intervals"], results["freerider"].get(site, {})
     ends = [None if intervals is None else intervals[side].get(site) for side in ("low", "high")]
     return {
         "site": site,
@@ -41,8 +44,11 @@ def member_view(run: RunFolder, site: str) -> dict[str, Any]:
         "dice_without": results["dice_without"].get(site),
         **_own_metrics(results, site),
         "train_images": results["train_images"].get(site),
-        "flags": [_without_names(flag) for flag in results["flags"].get(site, [])],
-        "by_round": [{"round": n, "share": facts["share"], "score": facts["score"]} for n, facts in mine],
+        "flags": [
+            *(seen.text_without_name for seen in sightings(run.rounds()).get(site, [])),
+            *(alarm_text(alarm["what"], alarm["round_no"]) for alarm in watched.get("alarms", [])),
+        ],
+        "by_round": [{"round": n, "share": facts.share, "score": facts.score} for n, facts in mine],
     }
 
 
@@ -56,11 +62,6 @@ def _own_metrics(results: Mapping[str, Any], site: str) -> dict[str, Any]:
         for kind in kinds
     }
     return {**own, "metrics_shown": results.get("metrics_shown", {})}
-
-
-def _without_names(flag: str) -> str:
-    """The only flag that names somebody else."""
-    return re.sub(r"^its updates are nearly those of .* in ", "its updates are nearly those of another site in ", flag)
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ def noisy_shares(run: RunFolder, epsilon: float, random: Any = None) -> Noisy:
     if not 1e-6 <= epsilon <= 1e6:
         raise ConfigError(f"--epsilon: expected a number from 0.000001 to 1000000, got {epsilon:g}")
     shares = _floored_shares(run)
-    n = min(_n_cases(run, site, facts) for site, facts in run.site_facts().items() if site in shares)
+    n = min(_n_cases(run, site, facts) for site, facts in run.ledger().sites.items() if site in shares)
     r = 1 / (n * FLOOR)
     found = Noisy({}, epsilon, 2 * r / (2 + r))
     draw = random or SystemRandom()  # Whoever knew the seed could take the noise away again.
@@ -102,28 +103,28 @@ def noisy_shares(run: RunFolder, epsilon: float, random: Any = None) -> Noisy:
     )
 
 
-def _n_cases(run: RunFolder, site: str, facts: Mapping[str, Any]) -> int:
-    if not (n := facts.get("n_validation_cases", 0)):
+def _n_cases(run: RunFolder, site: str, facts: DataFacts) -> int:
+    if not facts.n_validation_cases:
         raise RunError(
             f"{run.ledger_file} is of an earlier version and does not tell how many validation cases {site} has, which "
             "decides the noise; run the experiment again"
         )
-    return int(n)
+    return facts.n_validation_cases
 
 
 def _floored_shares(run: RunFolder) -> dict[str, float]:
     """The shares worked out again from the ledger, with errors that move no more than a site's cases do."""
-    algorithm = algorithms.built_in(run.config, format_of(run.ledger()))
+    algorithm = algorithms.built_in(run.config, run.ledger().format)
     if algorithm is None or not algorithm.uses_errors:
         raise RunError(f"{run.path} was not run with FedCE; only its shares can be published with noise")
     credit = Credit()
-    for entry in run.rounds():
-        sites = {site: _floored(algorithm.smoothed(facts)) for site, facts in entry["sites"].items()}
+    for done in run.rounds():
+        sites = {site: _floored(algorithm.smoothed(facts)) for site, facts in done.facts.items()}
         credit = algorithm.earn(credit, algorithm.read(sites))
     return algorithm.shares(credit)
 
 
-def _floored(facts: Mapping[str, Any]) -> Mapping[str, Any]:
+def _floored(facts: Facts) -> Facts:
     return facts if facts["err"] is None else {**facts, "err": max(facts["err"], FLOOR)}
 
 
@@ -131,10 +132,10 @@ def publish(run: RunFolder, epsilon: float) -> tuple[Noisy, float]:
     """Noisy shares, noted in the ledger; and the epsilon of all publications so far, which adds up."""
     checked(run)
     with run.lock():
-        identity, started = coordinator(), run.ledger()[0].get("coordinator")
+        identity, started = coordinator(), run.ledger().begun.coordinator
         if identity.public != started:
             raise RunError(f"{run.path} belongs to the coordinator {started}; set FEDCE_KEY to that key's file")
         found = noisy_shares(run, epsilon)
         run.sign = identity.sign
         run.append({"kind": "publish", "time": time(), "epsilon": epsilon, "shares": dict(found.shares)})
-    return found, sum(entry["epsilon"] for entry in run.ledger() if entry["kind"] == "publish")
+    return found, sum(line.epsilon for line in run.ledger().of(Publish))

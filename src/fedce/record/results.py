@@ -10,84 +10,85 @@ from typing import Any
 
 from fedce.algorithms import Algorithm, Standalone, Uniform, built_in
 from fedce.base.config import Config
+from fedce.base.errors import RunError
 from fedce.core.messages import Evaluation, Measured
 from fedce.guard import alarms as freerider
-from fedce.record.folder import facts_by_site, flags_by_site, format_of
+from fedce.record.entries import End, Round, Session
+from fedce.record.ledger import Ledger, flags_by_site
 from fedce.valuation.agreement import rank_stability
 from fedce.valuation.fairness import fairness
 from fedce.valuation.uncertainty import contribution_intervals, intervals_over_rounds
 
-Entry = Mapping[str, Any]
 MOST_BANDS = 8
 """Intervals of more sites would hide each other in one figure."""
 
 
-def results_of(config: Config, ledger: Sequence[Entry], *, over_rounds: bool = False) -> dict[str, Any]:
+def results_of(config: Config, ledger: Ledger, *, over_rounds: bool = False) -> dict[str, Any]:
     """What follows from a ledger that has an end; earlier formats hold less, so that less follows from them.
 
     `over_rounds`: also how the intervals narrowed, for the report's figure alone; it takes a second.
     """
-    end = next(entry for entry in ledger if entry["kind"] == "end")
-    rounds = [entry for entry in ledger if entry["kind"] == "round"]
-    session = [entry for entry in ledger if entry["kind"] in ("start", "resume")][-1]
-    facts, shares = facts_by_site(ledger), end["shares"]
-    last_n_train = {site: told["n_train"] for entry in rounds for site, told in entry["sites"].items()}
+    if (end := ledger.end) is None:
+        raise RunError("the ledger has no end, so that no results follow from it")
+    rounds, session = ledger.rounds, ledger.of(Session)[-1]
+    sites, shares = ledger.sites, end.shares
+    last_n_train = {site: told.n_train for done in rounds for site, told in done.sites.items()}
     found: dict[str, Any] = {
         "algorithm": config.algorithm.name,
         "data": config.data.source,
         "rounds": config.n_rounds,
         "seed": config.seed,
-        "contributions": {**dict.fromkeys(facts, 0.0), **shares},
+        "contributions": {**dict.fromkeys(sites, 0.0), **shares},
         "order_settled_from": _order_settled_from(rounds),
-        "initial_dice": {site: told["score"] for site, told in rounds[0]["sites"].items()} if rounds else {},
-        "images": {site: about["n_train"] + about["n_validation"] + about["n_test"] for site, about in facts.items()},
-        "train_images": {site: about["n_train"] for site, about in facts.items()},
-        "train_images_used": {**dict.fromkeys(facts, 0), **last_n_train},
-        "validation_cases": {site: about.get("n_validation_cases", 0) for site, about in facts.items()},
-        "test_cases": {site: about.get("n_test_cases", 0) for site, about in facts.items()},
+        "initial_dice": {site: told.score for site, told in rounds[0].sites.items()} if rounds else {},
+        "images": {site: about.n_images for site, about in sites.items()},
+        "train_images": {site: about.n_train for site, about in sites.items()},
+        "train_images_used": {**dict.fromkeys(sites, 0), **last_n_train},
+        "validation_cases": {site: about.n_validation_cases for site, about in sites.items()},
+        "test_cases": {site: about.n_test_cases for site, about in sites.items()},
         "rounds_unused": _rounds_unused(rounds),
-        "seconds": round(sum(entry["seconds"] for entry in rounds), 2),
-        "model_sha256": end["model"],
-        "command": session.get("command", ""),
-        "versions": session.get("versions", {}),
+        "seconds": round(sum(done.seconds for done in rounds), 2),
+        "model_sha256": end.model,
+        "command": session.command,
+        "versions": session.versions,
     }
-    if format_of(ledger) >= 2:
+    if ledger.format >= 2:
         found |= _evaluated(end)
-    if (algorithm := _algorithm(config, end, format_of(ledger))) is not None:
+    if (algorithm := _algorithm(config, end, ledger.format)) is not None:
         n_cases = found["validation_cases"]
         found |= contribution_intervals(algorithm, rounds, shares, config.seed, n_cases).recorded(shares)
         if over_rounds:
             found["intervals_over_rounds"] = _intervals_over_rounds(algorithm, rounds, config.seed, n_cases)
-    if format_of(ledger) >= 3:
+    if ledger.format >= 3:
         found |= _network(config, rounds, end, found["validation_dice"])
     return found
 
 
-def _algorithm(config: Config, end: Entry, format_no: int) -> Algorithm | None:
+def _algorithm(config: Config, end: End, format_no: int) -> Algorithm | None:
     """What the intervals are worked out by. Code that a run names is not run: such a method is known by its weights."""
     if (algorithm := built_in(config, format_no)) is not None:
         return algorithm
-    if "exchanges" not in end:
+    if end.exchanges is None:
         return None
-    return Uniform() if end["exchanges"] else Standalone()
+    return Uniform() if end.exchanges else Standalone()
 
 
-def _evaluated(end: Entry) -> dict[str, Any]:
+def _evaluated(end: End) -> dict[str, Any]:
     """What the sites said of the final model."""
-    evaluations = {site: Evaluation.recorded(recorded) for site, recorded in end["evaluations"].items()}
+    evaluations = {site: said.evaluation for site, said in end.evaluations.items()}
     dice = {site: evaluation.test_dice for site, evaluation in evaluations.items()}
     return {
         "dice": dice,
         "dice_by_class": {site: dict(evaluation.test_dice_by_class) for site, evaluation in evaluations.items()},
         "dice_without": {site: evaluation.test_dice_without for site, evaluation in evaluations.items()},
         "validation_dice": {site: evaluation.validation_dice for site, evaluation in evaluations.items()},
-        "dice_interval": {site: told.get("test_interval") for site, told in end["evaluations"].items()},
-        "validation_interval": {site: told.get("validation_interval") for site, told in end["evaluations"].items()},
+        "dice_interval": {site: said.test_interval for site, said in end.evaluations.items()},
+        "validation_interval": {site: said.validation_interval for site, said in end.evaluations.items()},
         "fairness": fairness(list(dice.values())).as_dict() if dice else {},
         **_metrics(evaluations),
         **_beside(evaluations, dice),
         # An earlier version's end does not say how metrics are shown.
-        **({"metrics_shown": end["metrics"]} if "metrics" in end else {}),
+        **({"metrics_shown": end.content["metrics"]} if end.metrics is not None else {}),
     }
 
 
@@ -138,29 +139,27 @@ def _metrics(evaluations: Mapping[str, Evaluation]) -> dict[str, Any]:
     }
 
 
-def _network(
-    config: Config, rounds: Sequence[Entry], end: Entry, validation_dice: Mapping[str, float]
-) -> dict[str, Any]:
+def _network(config: Config, rounds: Sequence[Round], end: End, validation_dice: Mapping[str, float]) -> dict[str, Any]:
     """What takes the network's size, or what else only the session knew and wrote down with the end."""
-    detects = config.freerider.detect and end["exchanges"]
+    detects = config.freerider.detect and end.exchanges
     scores = freerider.history(rounds, validation_dice, config.freerider.score) if detects else {}
-    alarms = freerider.alarms(rounds, end["n_parameters"]) if detects else []
+    alarms = freerider.alarms(rounds, end.n_parameters) if detects else []
     return {
-        "reconstruction": dict(end["reconstruction"]),
+        "reconstruction": dict(end.reconstruction),
         "freerider": {
             site: {"scores": values, "alarms": [asdict(alarm) for alarm in alarms if alarm.site == site]}
             for site, values in scores.items()
         },
         "flags": _flags(rounds, alarms),
-        "n_parameters": end["n_parameters"],
-        "megabytes": sum(entry["n_models"] for entry in rounds) * 4 * end["n_values"] / 1e6,
-        "device": end["device"],
-        **({"example_dice": dict(end["example_dice"])} if "example_dice" in end else {}),
+        "n_parameters": end.n_parameters,
+        "megabytes": sum(done.n_models for done in rounds) * 4 * end.n_values / 1e6,
+        "device": end.device,
+        **({"example_dice": dict(end.example_dice)} if end.example_dice is not None else {}),
     }
 
 
 def _intervals_over_rounds(
-    algorithm: Algorithm, rounds: Sequence[Entry], seed: int, n_cases: Mapping[str, int]
+    algorithm: Algorithm, rounds: Sequence[Round], seed: int, n_cases: Mapping[str, int]
 ) -> list[dict[str, Any]]:
     if len(n_cases) > MOST_BANDS:
         return []
@@ -168,25 +167,25 @@ def _intervals_over_rounds(
     return [{"round": round_no + 1, "low": at.low, "high": at.high} for round_no, at in found.items()]
 
 
-def _order_settled_from(rounds: Sequence[Entry]) -> int | None:
+def _order_settled_from(rounds: Sequence[Round]) -> int | None:
     """The round (from 1) after which the order of the contributions never changed any more; None without rounds."""
-    sites = sorted({site for entry in rounds for site in entry["sites"]})
+    sites = sorted({site for done in rounds for site in done.sites})
     last, shares = dict.fromkeys(sites, 0.0), []
-    for entry in rounds:  # Who did not take part has the share that was last recorded.
-        last |= {site: facts["share"] for site, facts in entry["sites"].items()}
+    for done in rounds:  # Who did not take part has the share that was last recorded.
+        last |= done.shares
         shares.append([last[site] for site in sites])
     return rank_stability(shares).settled_from + 1 if rounds and len(sites) > 1 else None
 
 
-def _rounds_unused(rounds: Sequence[Entry]) -> dict[str, int]:
+def _rounds_unused(rounds: Sequence[Round]) -> dict[str, int]:
     """Of whom the guard used nothing, and in how many rounds."""
-    unused = Counter(site for entry in rounds for site, facts in entry["sites"].items() if facts.get("trust", 1.0) == 0)
+    unused = Counter(site for done in rounds for site, facts in done.sites.items() if facts.trust == 0)
     return dict(sorted(unused.items()))
 
 
-def _flags(rounds: Sequence[Entry], alarms: Sequence[freerider.Alarm]) -> dict[str, list[str]]:
+def _flags(rounds: Sequence[Round], alarms: Sequence[freerider.Alarm]) -> dict[str, list[str]]:
     """What the ledger flags, and the free-rider detector's alarms."""
     flags = flags_by_site(rounds)
     for alarm in alarms:
-        flags.setdefault(alarm.site, []).append(f"{alarm.what} since round {alarm.round_no + 1}")
+        flags.setdefault(alarm.site, []).append(freerider.alarm_text(alarm.what, alarm.round_no))
     return flags

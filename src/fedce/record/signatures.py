@@ -5,9 +5,11 @@ from collections.abc import Mapping
 from fedce import algorithms
 from fedce.base.errors import ReplyError
 from fedce.base.identity import is_signed
-from fedce.core.messages import Evaluation
-from fedce.record.checks import Entry, Numbered, Part
-from fedce.record.folder import RunFolder, format_of, signed_text
+from fedce.core.recorded import Facts
+from fedce.record.checks import Part
+from fedce.record.entries import End, EvaluationFacts, Join, Line, Round, Session, Signed
+from fedce.record.folder import RunFolder
+from fedce.record.ledger import Ledger, signed_text
 from fedce.site.wire import ReplyForm
 
 REPORTED = {"n_train": "n_train", "score": "score", "loss": "loss", "err": "error_without"}
@@ -22,39 +24,38 @@ class Signatures(Part):
     def __init__(
         self,
         run: RunFolder,
-        entries: Numbered,
+        ledger: Ledger,
         expected: str | None,
         trusted: str | None,
         pinned: Mapping[str, str],
     ) -> None:
         super().__init__()
         self.n_signed = self.n_lines_signed = 0
-        start = entries[0][1]
-        self.algorithm = algorithms.built_in(run.config, format_of([start]))
-        key = str(start.get("coordinator", ""))
+        self.algorithm = algorithms.built_in(run.config, ledger.format)
+        key = ledger.begun.coordinator
         if expected is not None and key != expected:
             self.problems.append(f"the coordinator's key is {key or 'missing'}, not {expected}")
         self.doubt = "" if key and key == trusted else doubt_of(key)
         engine = run.config.engine
         stated = {**{site: own for site, own in engine.members.items() if own}, **pinned}
-        keys = self._keys(entries, stated)
+        keys = self._keys(ledger, stated)
         for site in sorted(pinned.keys() - keys.keys()):
             self.problems.append(f"{site}, whose key you stated, never joined")
         # Where nobody has a key, all sites were the coordinator's own processes.
-        have_keys = bool(keys or stated) or engine.name != "local" or "run" in start
-        self.run = str(start.get("run", ""))
-        before: Mapping[str, Entry] = {}
+        have_keys = bool(keys or stated) or engine.name != "local" or ledger.begun.run is not None
+        self.run = ledger.begun.run or ""
+        before: Mapping[str, Facts] = {}
         round_no = 0
-        for number, entry in entries:
-            self._line(number, entry, expected or key)
-            if have_keys and entry["kind"] == "round":
-                round_no = entry["round"] + 1
-                for site, facts in entry["sites"].items():
-                    self._answer(f"line {number}, {site}", site, facts, keys.get(site), round_no - 1, before)
-                before = entry["sites"]
-            if have_keys and entry["kind"] == "end":
-                for site, facts in entry.get("evaluations", {}).items():
-                    self._evaluation(f"line {number}, {site}", site, facts, keys.get(site), round_no)
+        for number, line in enumerate(ledger, 1):
+            self._line(number, line, expected or key)
+            if have_keys and isinstance(line, Round):
+                round_no = line.round_no + 1
+                for site in line.sites:
+                    self._answer(f"line {number}, {site}", site, line, keys.get(site), before)
+                before = line.facts
+            if have_keys and isinstance(line, End):
+                for site, said in line.evaluations.items():
+                    self._evaluation(f"line {number}, {site}", site, said, keys.get(site), round_no)
         if key:
             self.facts.append(f"{self.n_lines_signed} lines signed by the coordinator {key}")
         else:
@@ -66,13 +67,13 @@ class Signatures(Part):
                 "what the sites said: all were processes of the coordinator, without keys of their own"
             )
 
-    def _keys(self, entries: Numbered, stated: Mapping[str, str]) -> dict[str, str]:
+    def _keys(self, ledger: Ledger, stated: Mapping[str, str]) -> dict[str, str]:
         """The key that each site joined with."""
         keys: dict[str, str] = {}
-        for number, entry in entries:
-            if entry["kind"] != "join":
+        for number, line in enumerate(ledger, 1):
+            if not isinstance(line, Join):
                 continue
-            site, key = str(entry["site"]), str(entry["key"])
+            site, key = line.site, line.key
             if site in keys:
                 self.problems.append(f"line {number}: {site} joins a second time")
             if stated.get(site, key) != key:
@@ -80,30 +81,28 @@ class Signatures(Part):
             keys[site] = key
         return keys
 
-    def _line(self, number: int, entry: Entry, key: str) -> None:
+    def _line(self, number: int, line: Line, key: str) -> None:
         if not key:
-            if "signature" in entry:
+            if line.signature is not None:
                 self.problems.append(f"line {number} is signed, and line 1 names no coordinator: it was changed")
             return
-        if entry.get("coordinator", key) != key:
-            self.problems.append(f"line {number}: the run was continued by another coordinator, {entry['coordinator']}")
-        elif not is_signed(signed_text(entry), str(entry.get("signature", "")), key):
+        if isinstance(line, Session) and line.coordinator not in ("", key):
+            self.problems.append(f"line {number}: the run was continued by another coordinator, {line.coordinator}")
+        elif not is_signed(signed_text(line.content), line.signature or "", key):
             self.problems.append(f"line {number} is not signed by the coordinator")
         else:
             self.n_lines_signed += 1
 
-    def _form(self, where: str, site: str, facts: Entry, key: str | None, round_no: int) -> ReplyForm | None:
+    def _form(self, where: str, site: str, signed: Signed | None, key: str | None, round_no: int) -> ReplyForm | None:
         """What the site signed; None, and a problem, where it did not."""
-        signed = facts.get("signed")
-        if key is None or not isinstance(signed, dict):
+        if key is None or signed is None:
             self.problems.append(f"{where}: its answer is not signed" if key else f"{where} never joined")
             return None
-        content = str(signed.get("content", ""))
-        if not is_signed(content, str(signed.get("signature", "")), key):
+        if not is_signed(signed.content, signed.signature, key):
             self.problems.append(f"{where}: the signature is not by the key that it joined with")
             return None
         try:
-            form = ReplyForm.read(content)
+            form = ReplyForm.read(signed.content)
         except ReplyError as error:
             self.problems.append(f"{where}: {error}")
             return None
@@ -114,12 +113,11 @@ class Signatures(Part):
         self.n_signed += 1
         return form
 
-    def _answer(
-        self, where: str, site: str, facts: Entry, key: str | None, round_no: int, before: Mapping[str, Entry]
-    ) -> None:
+    def _answer(self, where: str, site: str, done: Round, key: str | None, before: Mapping[str, Facts]) -> None:
         """What is recorded of a site's answer is what it signed; `before` is what is recorded of the round before."""
-        if (form := self._form(where, site, facts, key, round_no)) is None:
+        if (form := self._form(where, site, done.sites[site].signed, key, done.round_no)) is None:
             return
+        facts = done.facts[site]
         said = {name: getattr(form, field) for name, field in REPORTED.items()}
         said["err_replicates"] = [round(error, 5) for error in form.error_replicates]
         said |= {name: getattr(form, name) for name in ASKED_FOR if name in facts}
@@ -129,10 +127,10 @@ class Signatures(Part):
             if facts.get(name) != value:
                 self.problems.append(f"{where}: {name} is {facts.get(name)}, and it signed {value}")
 
-    def _evaluation(self, where: str, site: str, facts: Entry, key: str | None, round_no: int) -> None:
-        if (form := self._form(where, site, facts, key, round_no)) is None:
+    def _evaluation(self, where: str, site: str, said: EvaluationFacts, key: str | None, round_no: int) -> None:
+        if (form := self._form(where, site, said.signed, key, round_no)) is None:
             return
-        if form.evaluation is None or form.evaluation.evaluation != Evaluation.recorded(facts):
+        if form.evaluation is None or form.evaluation.evaluation != said.evaluation:
             self.problems.append(f"{where}: it signed another evaluation of the final model")
 
 

@@ -8,11 +8,11 @@ from typing import Any, Literal
 from fedce.base.errors import RunError
 from fedce.base.files import digest_of
 from fedce.base.identity import held_key
-from fedce.base.words import printable
 from fedce.record.attendance import Attendance, Draws
-from fedce.record.checks import Entry, Numbered, Part
-from fedce.record.folder import NO_LINE, RunFolder, check_format, entry_of, format_of
-from fedce.record.forms import check_line
+from fedce.record.checks import Part
+from fedce.record.entries import End, Line, Resume, Round, Session, Start, line_of
+from fedce.record.folder import RunFolder
+from fedce.record.ledger import NO_LINE, Ledger, check_format, content_of
 from fedce.record.numbers import Replayed, ResultsAgain, Statistics
 from fedce.record.signatures import Signatures
 
@@ -68,7 +68,7 @@ def checked(run: RunFolder) -> Checked:
         reason = verdict.problems[0] if verdict.problems else "it has no end"
         raise RunError(f"the record of {run.path} is not sound ({reason}); see 'fedce ledger verify {run.path}'")
     # An earlier version's ledger does not hold all that its results were made of.
-    return Checked({**stored, **results} if format_of(run.ledger()) < 3 else results, verdict.doubt)
+    return Checked({**stored, **results} if run.ledger().format < 3 else results, verdict.doubt)
 
 
 def verify(
@@ -91,72 +91,84 @@ def _verified(
     """The verdict, and the results that follow from the ledger; none where it has no end or can't be read."""
     trusted = coordinator or held_key()
     lines = run.lines()
-    entries, problems = _read(lines)
-    if not entries:
-        return Verdict((*problems, f"{run.ledger_file} is empty or missing"), ()), None
-    check_format([entries[0][1]], run.ledger_file)
     hashes = [sha256(line.encode()).hexdigest() for line in lines]
+    contents, problems = _contents(lines)
+    if not contents:
+        return Verdict((*problems, f"{run.ledger_file} is empty or missing"), ()), None
+    check_format(contents.get(1), run.ledger_file)
+    found = Part()
+    found.problems += problems
     if head is not None and head not in hashes:
-        problems.append(f"no line has the hash {head}: what was there when it was noted down is gone or changed")
-    unchecked: list[str] = []
-    facts = [f"{len(entries)} lines, chained; the last has the hash {hashes[-1]}"]
-    problems += _chain(lines, hashes, entries)
-    doubt = ""
-    results: dict[str, Any] | None = None
+        found.problems.append(f"no line has the hash {head}: what was there when it was noted down is gone or changed")
+    found.problems += _chain(lines, hashes, contents)
+    found.facts.append(f"{len(contents)} lines, chained; the last has the hash {hashes[-1]}")
+    ledger, problems = _ledger(contents)
+    found.problems += problems
+    if len(ledger) < len(lines):
+        found.unchecked.append("all else: some lines can't be read")
+    else:
+        _check(run, ledger, found, lambda: Signatures(run, ledger, coordinator, trusted, keys or {}))
+    return Verdict(tuple(found.problems), tuple(found.facts), tuple(found.unchecked), found.doubt), found.results
+
+
+def _check(run: RunFolder, ledger: Ledger, found: Part, signatures: Callable[[], Part]) -> None:
+    """Add what is found of a ledger whose lines can all be read."""
     try:
-        problems += _order(entries)
-        problems += _format(entries)
-        if format_of([entries[0][1]]) >= 2:
-            problems += _config(run, entries)
+        found.problems += _order(ledger)
+        found.problems += _format(ledger)
+        if ledger.format >= 2:
+            found.problems += _config(run, ledger)
         else:
-            unchecked.append("the experiment file, models and Dice: an earlier version did not record them")
+            found.unchecked.append("the experiment file, models and Dice: an earlier version did not record them")
         parts: Sequence[Callable[[], Part]] = (
-            lambda: Attendance(run, entries),
-            lambda: Draws(run, entries),
-            lambda: Signatures(run, entries, coordinator, trusted, keys or {}),
-            lambda: Statistics(run, entries),
-            lambda: Replayed(run, entries),
-            lambda: ResultsAgain(run, entries),
+            lambda: Attendance(run, ledger),
+            lambda: Draws(run, ledger),
+            signatures,
+            lambda: Statistics(run, ledger),
+            lambda: Replayed(run, ledger),
+            lambda: ResultsAgain(run, ledger),
         )
         for check in parts:  # One after the other, so that what was found is told also where a later one can't be made.
-            part = check()
-            problems += part.problems
-            facts += part.facts
-            unchecked += part.unchecked
-            doubt, results = doubt or part.doubt, results or part.results
+            found.add(check())
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError, RunError) as error:
-        problems.append(f"an entry has the wrong form ({type(error).__name__}: {error}); nothing after it was checked")
-    return Verdict(tuple(problems), tuple(facts), tuple(unchecked), doubt), results
+        found.problems.append(
+            f"an entry has the wrong form ({type(error).__name__}: {error}); nothing after it was checked"
+        )
 
 
-def _read(lines: Sequence[str]) -> tuple[list[tuple[int, Entry]], list[str]]:
-    """The entries, and what is wrong with lines that are none or that no other command could read."""
-    entries: list[tuple[int, Entry]] = []
+def _contents(lines: Sequence[str]) -> tuple[dict[int, Any], list[str]]:
+    """What each line holds, by its number, and what is wrong with lines that are none."""
+    contents: dict[int, Any] = {}
     problems: list[str] = []
     for number, line in enumerate(lines, 1):
         try:
-            value = entry_of(line)
+            contents[number] = content_of(line)
         except (ValueError, RecursionError) as error:
             problems.append(f"line {number} is not as fedce writes it ({error})")
-            continue
+    return contents, problems
+
+
+def _ledger(contents: Mapping[int, Any]) -> tuple[Ledger, list[str]]:
+    """The lines that have a form, and what is wrong with those that no other command could read."""
+    read: list[Line] = []
+    problems: list[str] = []
+    for number, content in contents.items():
         try:
-            check_line(value, f"line {number}")
+            read.append(line_of(content, f"line {number}"))
         except RunError as error:
             problems.append(str(error))
-        if isinstance(value, dict) and isinstance(value.get("kind"), str):
-            entries.append((number, value))
-    return entries, problems
+    return Ledger(tuple(read)), problems
 
 
-def _chain(lines: Sequence[str], hashes: Sequence[str], entries: Numbered) -> Iterator[str]:
+def _chain(lines: Sequence[str], hashes: Sequence[str], contents: Mapping[int, Any]) -> Iterator[str]:
     """Every line holds the hash of the one before; where not, what must have happened."""
     number_by_hash = {NO_LINE: 0, **{found: number for number, found in enumerate(hashes, 1)}}
     first: dict[str, int] = {}
-    for number, entry in entries:
+    for number, content in contents.items():
         if (before := first.setdefault(lines[number - 1], number)) != number:
             yield f"line {number} repeats line {before}"
             continue
-        follows = number_by_hash.get(str(entry.get("previous")))
+        follows = number_by_hash.get(str(content.get("previous")) if isinstance(content, dict) else "")
         if follows == number - 1:
             continue
         if follows is None:
@@ -165,67 +177,47 @@ def _chain(lines: Sequence[str], hashes: Sequence[str], entries: Numbered) -> It
             yield f"line {number} follows from line {follows}, not from line {number - 1}: lines were moved or put in"
 
 
-def _order(entries: Numbered) -> Iterator[str]:
+def _order(ledger: Ledger) -> Iterator[str]:
     """A start, then every round once and in order, then perhaps an end."""
-    if entries[0][1]["kind"] != "start":
-        yield f"line {entries[0][0]} should be the start, and is {entries[0][1]['kind']!r}"
+    first = ledger.lines[0]
+    if not isinstance(first, Start):
+        yield f"line 1 should be the start, and is {first.kind!r}"
     expected = 0
-    for number, entry in entries:
-        if entry["kind"] == "start" and number > 1:
+    ended: int | None = None
+    for number, line in enumerate(ledger, 1):
+        if isinstance(line, Start) and number > 1:
             yield f"line {number} is a second start"
-        if entry["kind"] != "round":
-            continue
-        if entry.get("round") != expected:
-            yield f"line {number} is round {int(entry.get('round', -1)) + 1} where round {expected + 1} should be"
-        expected = int(entry.get("round", expected)) + 1
-    ended = next((number for number, entry in entries if entry["kind"] == "end"), None)
-    for number, entry in entries:
         # A run that was killed between its end and its results is resumed to write those, and does nothing else.
-        if ended is not None and number > ended and entry["kind"] in ("round", "end", "start"):
-            yield f"line {number} is {entry['kind']!r}, and follows the end in line {ended}"
+        if ended is not None and isinstance(line, Round | End | Start):
+            yield f"line {number} is {line.kind!r}, and follows the end in line {ended}"
+        if isinstance(line, End):
+            ended = ended or number
+        if isinstance(line, Round):
+            if line.round_no != expected:
+                yield f"line {number} is round {line.round_no + 1} where round {expected + 1} should be"
+            expected = line.round_no + 1
 
 
-def _format(entries: Numbered) -> Iterator[str]:
+def _format(ledger: Ledger) -> Iterator[str]:
     """The ledger is of the format that its first line states: it holds what that format has, and nothing later."""
-    stated = format_of([entries[0][1]])
-    for number, entry in entries:
-        if entry["kind"] == "resume" and entry.get("format", 1) != stated:
-            yield f"line {number} has format {entry.get('format', 1)}, and line 1 format {stated}"
+    stated = ledger.format
+    for number, line in enumerate(ledger, 1):
+        if isinstance(line, Resume) and line.format != stated:
+            yield f"line {number} has format {line.format}, and line 1 format {stated}"
         # Where sites are elsewhere, the coordinator does not know their splits.
-        if entry["kind"] == "start" and ("splits" in entry) != (stated >= 3 and "run" not in entry):
+        if isinstance(line, Start) and (line.splits is not None) != (stated >= 3 and line.run is None):
             yield f"line {number} and the format {stated} that it states don't agree about 'splits'"
         for since, fields in NEW_FIELDS.items():
-            for name in fields.get(entry["kind"], ()):
-                if (name in entry) == (stated >= since) or (name == DRAWN_BEFORE and stated < since):
+            for name in fields.get(line.kind, ()):
+                if (name in line.content) == (stated >= since) or (name == DRAWN_BEFORE and stated < since):
                     continue
                 what = f"lacks {name!r}" if stated >= since else f"holds {name!r}"
                 yield f"line {number} {what}, and line 1 states format {stated}: one of them was changed"
 
 
-def _config(run: RunFolder, entries: Numbered) -> Iterator[str]:
+def _config(run: RunFolder, ledger: Ledger) -> Iterator[str]:
     """The experiment that all else is checked by is the one that the run was started, and continued, with."""
     digest = digest_of(run.config_file)
-    for number, entry in entries:
-        if entry["kind"] in ("start", "resume") and entry.get("config_file") != digest:
-            yield f"line {number}: {run.config_file.name} is not the file that the run was {_DONE[entry['kind']]} with"
-
-
-def summary_of(entry: Entry) -> str:
-    """One line for people; what a site may have put into it can't do anything to a terminal."""
-    return printable(_summary(entry))
-
-
-def _summary(entry: Entry) -> str:
-    kind = entry["kind"]
-    if kind in ("start", "resume"):
-        return f"{len(entry['sites'])} sites; {entry.get('command') or 'no command'}"
-    if kind == "join":
-        return f"{entry['site']} with {entry['member']['n_train']} training images, key {entry['key']}"
-    if kind == "event":
-        return f"{entry['site']} {entry['what']}"
-    if kind in ("end", "publish"):
-        noise = f"epsilon {entry['epsilon']:g}, " if kind == "publish" else ""
-        return f"{noise}shares " + ", ".join(f"{site} {100 * share:.1f} %" for site, share in entry["shares"].items())
-    shares = ", ".join(f"{site} {100 * facts['share']:.1f} %" for site, facts in entry["sites"].items())
-    rejected = "".join(f"; {site} rejected: {reason}" for site, reason in entry["rejected"].items())
-    return f"round {entry['round'] + 1}, Dice {entry['mean_score']:.3f}, shares {shares}{rejected}"
+    for number, line in enumerate(ledger, 1):
+        if isinstance(line, Session) and line.config_file != digest:
+            yield f"line {number}: {run.config_file.name} is not the file that the run was {_DONE[line.kind]} with"

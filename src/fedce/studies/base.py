@@ -14,6 +14,7 @@ from fedce.federation.session import Result
 from fedce.questions.compare import Row, compare, table_for
 from fedce.questions.jobs import Store
 from fedce.questions.metrics import metric_tables
+from fedce.record.entries import Round
 from fedce.studies import paper
 
 METHODS = ("standalone", "fedavg", "uniform", "qfedavg", "cffl", "fedci", "cgsv", "fedce", "fedce-sum")
@@ -128,7 +129,7 @@ class Context:
             self._results[path] = found
         return self._results[path]
 
-    def rounds(self, config: Config) -> list[dict[str, Any]]:
+    def rounds(self, config: Config) -> list[Round]:
         """The ledger's rounds of a training that is done."""
         return self.store.rounds(config)
 

@@ -1,8 +1,7 @@
 """How fast each method learns: mean validation Dice of the common model, from the initial to the final one."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import fmean
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +9,7 @@ from scipy.signal import savgol_filter
 
 from fedce.base.config import Config
 from fedce.federation.session import Result
+from fedce.record.entries import Round
 from fedce.studies.base import Cell, Context, Outcome, Picture, Study, Table
 from fedce.valuation.standing import said, standing
 
@@ -68,8 +68,8 @@ def _curves(context: Context, algorithm: str) -> NDArray[np.float64]:
     return np.array([_curve(context.rounds(config), context.result(config)) for config in configs], np.float64)
 
 
-def _curve(rounds: Sequence[Mapping[str, Any]], result: Result) -> list[float]:
-    return [*(entry["mean_score"] for entry in rounds), fmean(result.values["validation_dice"].values())]
+def _curve(rounds: Sequence[Round], result: Result) -> list[float]:
+    return [*(done.mean_score for done in rounds), fmean(result.values["validation_dice"].values())]
 
 
 def smoothed(curve: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -6,6 +6,7 @@ from typing import Any
 from fedce.base.config import Config, FreeRiderConfig
 from fedce.federation.session import Result
 from fedce.guard.alarms import history
+from fedce.record.entries import Round
 from fedce.studies.base import Cell, Context, Outcome, Picture, Study, Table
 
 TITLE = "Free riders"
@@ -160,8 +161,8 @@ def _false_alarms(values: Any, rider: str | None) -> int:
     return sum(bool(facts["alarms"]) for site, facts in values["freerider"].items() if site != rider)
 
 
-def _similarities(rounds: Sequence[Any], site: str) -> list[float | None]:
-    return [entry["sites"].get(site, {}).get("similarity_global") for entry in rounds]
+def _similarities(rounds: Sequence[Round], site: str) -> list[float | None]:
+    return [done.sites[site].similarity_to_all if site in done.sites else None for done in rounds]
 
 
 STUDY = Study(TITLE, trainings, evaluate, order=5)

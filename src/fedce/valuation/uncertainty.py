@@ -8,11 +8,11 @@ import numpy as np
 
 from fedce.core.algorithm import Algorithm
 from fedce.core.credit import Account, Credit
+from fedce.core.recorded import Facts, Rounds
 from fedce.core.scoring import MIN_CASES, too_few
 from fedce.core.weights import normalise
 from fedce.valuation.intervals import Intervals, Replay, intervals, sentences
 
-Rounds = Sequence[Mapping[str, Any]]
 MIN_ROUNDS = 10
 """With fewer there is nothing to draw from."""
 MOST_POINTS = 12
@@ -59,7 +59,7 @@ def contribution_intervals(
         return Uncertainty(None, none_because="every site trained alone, so there are no shares to be sure of")
     if len(rounds) < MIN_ROUNDS:
         return Uncertainty(None, none_because=_too_few_rounds(len(rounds)))
-    sites = sorted({site for entry in rounds for site in entry["sites"]})
+    sites = sorted({site for done in rounds for site in done.sites})
     reasons: dict[str, str] = {}
     n_replicates = 0
     if algorithm.traits.accumulates and (measured := _measured(algorithm, rounds)) is not None:
@@ -95,8 +95,8 @@ def _reason(site: str, rounds: Rounds, n_cases: int) -> str | None:
     """Why a site has no interval: its error can't be measured again on other cases."""
     if 0 < n_cases < MIN_CASES:
         return too_few(site, n_cases, "validation")
-    said = [entry["sites"][site] for entry in rounds if site in entry["sites"]]
-    if any(facts["err"] is not None and not facts["err_replicates"] for facts in said):
+    said = [done.sites[site] for done in rounds if site in done.sites]
+    if any(facts.err is not None and not facts.err_replicates for facts in said):
         return f"{site} sent no errors on resampled validation cases"
     return None
 
@@ -106,25 +106,25 @@ def intervals_over_rounds(
 ) -> dict[int, Intervals]:
     """By round number, at some rounds evenly spread: the intervals from the rounds up to there."""
     ends, seen = [], set[str]()
-    for n, entry in enumerate(rounds, 1):
-        seen |= entry["sites"].keys()
+    for n, done in enumerate(rounds, 1):
+        seen |= done.sites.keys()
         # The ledger holds the shares of those who replied, so others' shares are not known after such a round.
-        if n >= MIN_ROUNDS and seen == entry["sites"].keys():
+        if n >= MIN_ROUNDS and seen == done.sites.keys():
             ends.append(n)
     chosen = np.unique(np.linspace(0, len(ends) - 1, min(MOST_POINTS, len(ends))).round().astype(int)).tolist()
     found = {}
     for n in (ends[i] for i in chosen):
         last = rounds[n - 1]
-        shares = {site: facts["share"] for site, facts in last["sites"].items()}
+        shares = {site: facts.share for site, facts in last.sites.items()}
         if (at := contribution_intervals(algorithm, rounds[:n], shares, seed, n_cases).intervals) is not None:
-            found[int(last["round"])] = at
+            found[last.round_no] = at
     return found
 
 
 def _measured(algorithm: Algorithm, rounds: Rounds) -> Rounds | None:
     """The rounds in which anybody earned something; None where the ledger does not hold what is earned by."""
     try:
-        return [entry for entry in rounds if algorithm.gains(Credit(), algorithm.read(entry["sites"]))]
+        return [done for done in rounds if algorithm.gains(Credit(), algorithm.read(done.facts))]
     except LookupError:
         return None
 
@@ -132,10 +132,10 @@ def _measured(algorithm: Algorithm, rounds: Rounds) -> Rounds | None:
 def _fewest_replicates(rounds: Rounds, without: Collection[str]) -> int:
     return min(
         (
-            len(facts["err_replicates"])
-            for entry in rounds
-            for site, facts in entry["sites"].items()
-            if facts["err"] is not None and site not in without
+            len(facts.err_replicates)
+            for done in rounds
+            for site, facts in done.sites.items()
+            if facts.err is not None and site not in without
         ),
         default=0,
     )
@@ -154,11 +154,11 @@ def _replay_credit(
     """
     # What one round earns does not depend on the others, so it is worked out once for each replicate.
     earned = [
-        [_rows(algorithm, _resampled(entry, replicate, as_measured), sites) for entry in rounds]
+        [_rows(algorithm, _resampled(done.facts, replicate, as_measured), sites) for done in rounds]
         for replicate in (*range(n_replicates), None)
     ]
     sums = np.array(earned)
-    terms = [algorithm.read(entry["sites"]) for entry in rounds]
+    terms = [algorithm.read(done.facts) for done in rounds]
     for i, site in enumerate(sites):
         sums[:, :, i, 1:] *= np.array(algorithm.lasting(terms, site))[:, None]
     # Whom the guard knows, it knows by the whole run, however few of a site's rounds are drawn.
@@ -174,22 +174,18 @@ def _replay_credit(
     return replay
 
 
-def _resampled(
-    entry: Mapping[str, Any], replicate: int | None, as_measured: frozenset[str]
-) -> dict[str, Mapping[str, Any]]:
+def _resampled(recorded: Mapping[str, Facts], replicate: int | None, as_measured: frozenset[str]) -> dict[str, Facts]:
     """What the ledger holds of a round, with errors on other validation cases."""
 
-    def facts_of(site: str, facts: Mapping[str, Any]) -> Mapping[str, Any]:
+    def facts_of(site: str, facts: Facts) -> Facts:
         if facts["err"] is None or replicate is None or site in as_measured:
             return facts
         return {**facts, "err": facts["err_replicates"][replicate]}
 
-    return {site: facts_of(site, facts) for site, facts in entry["sites"].items()}
+    return {site: facts_of(site, facts) for site, facts in recorded.items()}
 
 
-def _rows(
-    algorithm: Algorithm, facts: Mapping[str, Mapping[str, Any]], sites: Sequence[str]
-) -> list[tuple[float, ...]]:
+def _rows(algorithm: Algorithm, facts: Mapping[str, Facts], sites: Sequence[str]) -> list[tuple[float, ...]]:
     """Of each site, whether it was measured and what it earned."""
     gains = algorithm.gains(Credit(), algorithm.read(facts))
     nothing = (0.0,) * (1 + len(next(iter(gains.values()))))
@@ -200,8 +196,8 @@ def _replay_weights(rounds: Rounds, sites: Sequence[str]) -> Replay:
     """Other methods: the mean weight over any rounds, relative to an equal share."""
     weights = np.array(
         [
-            [len(entry["sites"]) * entry["sites"].get(site, {}).get("weight", np.nan) for site in sites]
-            for entry in rounds
+            [len(done.sites) * (done.sites[site].weight if site in done.sites else np.nan) for site in sites]
+            for done in rounds
         ]
     )
 

@@ -7,6 +7,7 @@ from typing import Any
 from fedce.algorithms.titles import printed_name
 from fedce.base.config import BUILT_IN, Config
 from fedce.base.files import read_tensors
+from fedce.record.entries import DataFacts
 from fedce.record.folder import RunFolder
 
 FEW_CASES = 10
@@ -14,7 +15,7 @@ FEW_CASES = 10
 RESIZED = {"stretch": "stretched", "pad": "scaled and padded", "crop": "scaled and cropped"}
 
 
-def model_card(run: RunFolder, results: Mapping[str, Any], data: Mapping[str, Any]) -> list[tuple[str, str]]:
+def model_card(run: RunFolder, results: Mapping[str, Any], data: Mapping[str, DataFacts]) -> list[tuple[str, str]]:
     """Questions and answers; `data` are the sites' facts from the ledger's start."""
     config = run.config
     return [
@@ -69,12 +70,12 @@ def _training(config: Config, results: Mapping[str, Any]) -> str:
     return " ".join(sentences)
 
 
-def _evaluation(results: Mapping[str, Any], data: Mapping[str, Any]) -> str:
+def _evaluation(results: Mapping[str, Any], data: Mapping[str, DataFacts]) -> str:
     dice = results["dice"]
     by_site = ", ".join(f"{site} {value:.3f}" for site, value in dice.items())
-    n_test = sum(data[site]["n_test"] for site in dice)
+    n_test = sum(data[site].n_test for site in dice)
     # Ledgers of earlier versions count images alone.
-    n_cases = sum(data[site].get("n_test_cases", 0) for site in dice)
+    n_cases = sum(data[site].n_test_cases for site in dice)
     cases = f" of {n_cases} cases" if n_cases not in (0, n_test) else ""
     worst = min(dice, key=dice.__getitem__)
     return (
@@ -83,13 +84,13 @@ def _evaluation(results: Mapping[str, Any], data: Mapping[str, Any]) -> str:
     )
 
 
-def _limits(config: Config, results: Mapping[str, Any], data: Mapping[str, Any]) -> list[str]:
+def _limits(config: Config, results: Mapping[str, Any], data: Mapping[str, DataFacts]) -> list[str]:
     sentences = ["How it does at a site that has no test images here, or with another camera or scanner there."]
     by_class = {(site, name): v for site, found in results["dice_by_class"].items() for name, v in found.items()}
     (site, name), lowest = min(by_class.items(), key=lambda item: item[1])
     if len(by_class) > len(results["dice_by_class"]):
         sentences.append(f"A mean hides classes: {name} at {site} has a Dice of {lowest:.3f}.")
-    n_cases = {site: data[site].get("n_test_cases") or data[site]["n_test"] for site in results["dice"]}
+    n_cases = {site: data[site].n_test_cases or data[site].n_test for site in results["dice"]}
     few = [f"{site} ({n})" for site, n in n_cases.items() if n < FEW_CASES]
     if few:
         sentences.append(f"Sites with fewer than {FEW_CASES} test cases have a rough Dice: {', '.join(few)}.")

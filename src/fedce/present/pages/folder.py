@@ -15,7 +15,7 @@ from fedce.base.words import cell_text
 from fedce.present.pages import page
 from fedce.present.sentences import NO_ALARM, NOBODY_LOOKED, looked_for_cheats
 from fedce.questions.metrics import MetricTable, metric_tables, over_seeds
-from fedce.record.folder import RunFolder, fingerprints_of
+from fedce.record.folder import RunFolder
 from fedce.record.verify import checked
 from fedce.valuation.standing import NO_DIFFERENCE, said, standing
 
@@ -96,7 +96,7 @@ def _read(run: RunFolder) -> Finished | Unfinished:
                 name, f"{done} of {n_rounds} rounds are recorded", f"fedce run --resume {shell_quote(name)}"
             )
         results = checked(run).results
-        if not (fingerprints := fingerprints_of(run.ledger())):
+        if not (fingerprints := run.ledger().fingerprints):
             return Unfinished(name, f"{run.ledger_file.name} is missing or does not say what data was used")
         return Finished(
             name,

@@ -15,7 +15,9 @@ from fedce.base.config import Config
 from fedce.base.words import duration
 from fedce.present.columns import sites_table
 from fedce.present.sentences import summary
-from fedce.record.folder import RunFolder, flags_by_site
+from fedce.record.entries import DataFacts, Round
+from fedce.record.folder import RunFolder
+from fedce.record.ledger import Ledger, flags_by_site
 
 ROUNDS_TIMED = 20
 """So many of the last rounds tell how long one takes."""
@@ -31,7 +33,7 @@ class Record:
     """What the run folder held when it was read."""
 
     config: Config
-    ledger: Sequence[Mapping[str, Any]]
+    ledger: Ledger
     results: Mapping[str, Any] | None
     has_report: bool
 
@@ -40,25 +42,25 @@ class Record:
         results = run.results if run.results_file.exists() else None
         return cls(run.config, run.ledger(), results, run.report_file.exists())
 
-    @cached_property
-    def rounds(self) -> list[Mapping[str, Any]]:
-        return [entry for entry in self.ledger if entry["kind"] == "round"]
+    @property
+    def rounds(self) -> list[Round]:
+        return self.ledger.rounds
 
-    @cached_property
-    def started(self) -> Mapping[str, Any]:
+    @property
+    def started(self) -> Mapping[str, DataFacts]:
         """What the sites told of themselves at the start."""
-        return next((entry["sites"] for entry in self.ledger if entry["kind"] == "start"), {})
+        return self.ledger.start.sites if self.ledger.start else {}
 
-    @cached_property
+    @property
     def n_done(self) -> int:
-        return int(self.rounds[-1]["round"]) + 1 if self.rounds else 0
+        return self.rounds[-1].round_no + 1 if self.rounds else 0
 
     @cached_property
     def round_seconds(self) -> float | None:
         """How long a round takes, with all that lies between two; the median, because a run may have been stopped."""
         last = self.rounds[-ROUNDS_TIMED - 1 :]
-        gaps = [after["time"] - before["time"] for before, after in pairwise(last)]
-        return median(gaps or [entry["seconds"] for entry in last]) if last else None
+        gaps = [after.time - before.time for before, after in pairwise(last)]
+        return median(gaps or [done.seconds for done in last]) if last else None
 
     def stands_still(self, now: float) -> bool:
         """Whether nothing was recorded for much longer than a round takes."""
@@ -70,7 +72,7 @@ class Record:
             else max(SECONDS_OF_PATIENCE, ROUNDS_OF_PATIENCE * self.round_seconds)
         )
         # After a resume, the rounds since the last checkpoint are run again, and not recorded twice.
-        return now - float(self.ledger[-1]["time"]) > patience + self.config.engine.checkpoint_seconds
+        return now - self.ledger.lines[-1].time > patience + self.config.engine.checkpoint_seconds
 
 
 def values_of(record: Record, run: Path, now: float) -> dict[str, Any]:
@@ -105,7 +107,7 @@ def status_line(record: Record, now: float) -> str:
         return f"Finished: {n_rounds} rounds in {took} of training, mean test Dice {mean:.3f}."
     if record.round_seconds is None:
         return f"Starting: none of {n_rounds} rounds is done yet."
-    reached = f"mean validation Dice {record.rounds[-1]['mean_score']:.3f}"
+    reached = f"mean validation Dice {record.rounds[-1].mean_score:.3f}"
     if record.n_done >= n_rounds:
         return f"All {n_rounds} rounds are done, {reached}; the test images are next."
     # Of a run that stands still nobody knows how much time is left.
@@ -117,7 +119,7 @@ def _warning(record: Record, run: Path, now: float) -> dict[str, str] | None:
     """That the run stands still, and how to go on."""
     if not record.stands_still(now):
         return None
-    since = strftime("%Y-%m-%d %H:%M:%S", localtime(record.ledger[-1]["time"]))
+    since = strftime("%Y-%m-%d %H:%M:%S", localtime(record.ledger.lines[-1].time))
     usual = f", where a round takes {record.round_seconds:.1f} s" if record.round_seconds is not None else ""
     return {
         "text": f"The run is not advancing: no news since {since}{usual}. It has stalled, or was stopped or killed.",
@@ -128,13 +130,13 @@ def _warning(record: Record, run: Path, now: float) -> dict[str, str] | None:
 def known_so_far(record: Record) -> dict[str, Any]:
     """What each site last sent, under the names that the columns look for; of a finished run also its results."""
     # Where not all take part in every round, most are not in the last one. Later entries win.
-    last = {site: facts for entry in record.rounds for site, facts in entry["sites"].items()}
+    last = {site: facts for done in record.rounds for site, facts in done.sites.items()}
 
-    def last_of(key: str) -> dict[str, Any]:
-        return {site: facts.get(key) for site, facts in last.items()}
+    def last_of(name: str) -> dict[str, Any]:
+        return {site: getattr(facts, name) for site, facts in last.items()}
 
     return {
-        "train_images": {site: facts["n_train"] for site, facts in record.started.items()},
+        "train_images": {site: facts.n_train for site, facts in record.started.items()},
         **{f"last_{key}": last_of(key) for key in ("score", "weight", "loss", "seconds")},
         "contributions": last_of("share"),
         "flags": flags_by_site(record.rounds),
@@ -143,14 +145,14 @@ def known_so_far(record: Record) -> dict[str, Any]:
     }
 
 
-def _notes(rounds: Sequence[Mapping[str, Any]]) -> list[str]:
+def _notes(rounds: Sequence[Round]) -> list[str]:
     """The last things that were noted, newest first."""
     notes = [
-        f"Round {entry['round'] + 1}: {text}"
-        for entry in reversed(rounds)
+        f"Round {done.round_no + 1}: {text}"
+        for done in reversed(rounds)
         for text in (
-            *(f"reply of {site} rejected ({reason})" for site, reason in entry["rejected"].items()),
-            *entry["notes"],
+            *(f"reply of {site} rejected ({reason})" for site, reason in done.rejected.items()),
+            *done.notes,
         )
     ]
     more = [f"and {len(notes) - SHOWN_NOTES} earlier"] if len(notes) > SHOWN_NOTES else []

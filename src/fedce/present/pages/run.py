@@ -31,8 +31,7 @@ def write_report(run: RunFolder, *, examples: bool = True) -> Path:
     found, rounds = checked(run), run.rounds()
     results = found.results
     shares = results["contributions"]
-    started = [entry for entry in run.ledger() if entry["kind"] == "start"]
-    if not started or not rounds:
+    if run.ledger().start is None or not rounds:
         raise RunError(f"{run.ledger_file} is missing or has no rounds; a report needs the whole record")
     measured = truths(run)
     # Runs of earlier versions, and those of a store, have none.
@@ -56,13 +55,13 @@ def write_report(run: RunFolder, *, examples: bool = True) -> Path:
         contributions=figures.contributions(rounds, bands),
         dice=figures.dice(results),
         progress=figures.progress(rounds),
-        some_absent=len({frozenset(entry["sites"]) for entry in rounds}) > 1,
+        some_absent=len({frozenset(done.sites) for done in rounds}) > 1,
         freerider=figures.freerider(results) if results["freerider"] else None,
         alarms=[alarm for found in results["freerider"].values() for alarm in found["alarms"]],
         examples=figures.examples(run, results) if examples else None,
         config=run.config_file.read_text("utf-8"),
-        data=run.site_facts(),
-        card=model_card(run, results, run.site_facts()),
+        data=run.ledger().sites,
+        card=model_card(run, results, run.ledger().sites),
     )
     write_bytes(run.report_file, content)
     return run.report_file

@@ -1,0 +1,302 @@
+"""What a round shows of its sites: their updates and claims, what the others make of them, and who is alike.
+
+Everything compares a site with itself or with the median of the others, so that no site is suspected for being rare.
+"""
+
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from math import inf
+from statistics import median, median_high
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedce.core.params import SKETCH
+
+Sketches = Mapping[str, NDArray[np.float32]]
+"""Of each site's last updates, newest last; under "" of the models that they started from."""
+
+STILL = 1e-3
+"""An update shorter than this part of the round's median length does not move the model."""
+EARLY = 5
+"""During this many first rounds, honest updates roughly agree."""
+LEAST_AGREEMENT = 0.05
+"""If the others' median agreement is less, they don't agree."""
+ROUNDS_TO_RELATE = 5
+"""After this many rounds, a mean agreement is not near nothing by chance."""
+LEAST_COHERENCE = 0.4
+"""Where the others' own updates hardly go on in a direction, nobody can be told from noise."""
+SAME = 0.99999
+"""Training never gives the same direction twice to five digits."""
+ALIKE, ONE = 0.9, 1.0
+"""Likeness of two sites: from ALIKE on they share credit, at ONE they are one site twice. Their updates are then as
+alike as a site's own are from round to round, which different images don't give."""
+TWINS_FROM, ROUNDS_ALIKE = 10, 3
+"""The round from which on, and the rounds in a row in which, two sites must be alike before they share: in the first
+rounds all honest updates may be. Once they share, they share what they earned before as well."""
+LEAST_ROOM = 0.4
+"""Two sites' likeness is judged where a site's own updates stand out from the round's background by at least this part
+of the way to identity."""
+LEAST_SITES_FOR_TWINS = 5
+"""Among fewer, two ordinary sites beside rare ones look like twins."""
+FIRST_CLAIMS = 10
+"""During this many first rounds, honest sites fare hardly worse without their own part in the model than its weight
+says."""
+SLACK, LATE_SLACK = 0.1, 0.55
+"""By how much more than its weight a site may fare worse without its own part in the model: in the first rounds, and
+for good where it claimed more then; later. With batch norm and plain SGD an honest rare site comes to 0.27 late in a
+run, because the others' model does not have the statistics of its images."""
+ROUNDS_OF_COHERENCE = 3
+KEPT = 20
+"""The last 20 updates of a site are kept; sending one of them again is a sign."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a site says of its validation images, and what was known of it before."""
+
+    score: float | None
+    error: float | None
+    replicates: tuple[float, ...]
+    last_error: float | None = None
+    was_uniform: bool = False
+    """Whether resampled cases all gave one error in the round before, too."""
+    mean_agreement: float | None = None
+    """Of the rounds up to the last one."""
+    rounds_alike: Mapping[str, int] = field(default_factory=dict)
+    """Up to the last round."""
+
+    @property
+    def excess(self) -> float | None:
+        """Its error without its part in the model less that with it."""
+        return None if self.error is None or self.score is None else self.error - (1 - self.score)
+
+    @property
+    def is_uniform(self) -> bool:
+        """Whether resampled cases all give one error, as those of an empty prediction do."""
+        return bool(self.replicates) and max(self.replicates) - min(self.replicates) < 1e-6
+
+    @property
+    def is_of_one_case(self) -> bool:
+        """Whether that error moved, and was one before: different cases don't move together."""
+        if self.error is None or self.last_error is None:
+            return False
+        return self.is_uniform and self.was_uniform and abs(self.error - self.last_error) > 1e-6
+
+
+@dataclass(frozen=True)
+class Updates:
+    """A round's updates and claims, this round's sketches among them: what shows of a site without any other's word."""
+
+    sites: Sequence[str]
+    products: NDArray[np.float64]
+    """Inner products of the updates."""
+    kept: Sketches
+    claims: Mapping[str, Claim]
+    weights: Mapping[str, float]
+    """The sites' parts in the model."""
+    suspects: Container[str] = ()
+    """Sites that went against the others or themselves before, and have not come back."""
+    round_no: int = TWINS_FROM
+    doubted: Container[str] = ()
+    """Sites that contradicted themselves in the first rounds."""
+
+    @cached_property
+    def _norms(self) -> NDArray[np.float64]:
+        norms: NDArray[np.float64] = np.sqrt(np.diag(self.products))
+        return norms
+
+    @cached_property
+    def lengths(self) -> dict[str, float]:
+        """In medians of the round's."""
+        # Two sites have no median, and where most stand still it is 0: there, whatever moves is long enough.
+        middle = float(np.median(self._norms)) if len(self.sites) > 2 else 0.0
+        return {
+            site: float(length) / middle if middle > 0 else float(length > 0)
+            for site, length in zip(self.sites, self._norms, strict=True)
+        }
+
+    @cached_property
+    def cosines(self) -> NDArray[np.float64]:
+        found: NDArray[np.float64] = self.products / np.maximum(
+            np.outer(self._norms, self._norms), np.finfo(float).tiny
+        )
+        return found
+
+    @cached_property
+    def own_coherence(self) -> dict[str, float | None]:
+        """How far each site goes on in its own direction."""
+        return {site: _coherence(self.kept[site]) for site in self.sites}
+
+    @cached_property
+    def coherence(self) -> dict[str, float | None]:
+        """The same, divided by the other sites' median."""
+        own = self.own_coherence
+        return {site: _relative(own[site], [value for other, value in own.items() if other != site]) for site in own}
+
+    def turn(self, site: str) -> float | None:
+        """Cosine with its own last update."""
+        kept = self.kept[site]
+        return _cosine(kept[-2], kept[-1]) if self.coherence[site] is not None and len(kept) > 1 else None
+
+    def repetition(self, site: str) -> float | None:
+        return _repetition(self.kept[site], self.kept.get(""))
+
+
+@dataclass(frozen=True)
+class Opinions:
+    """What the others make of a site. Sites known to be bad are left out: the honest would in time be outvoted."""
+
+    updates: Updates
+    bad: Container[str]
+
+    @cached_property
+    def voices(self) -> list[int]:
+        sites, lengths = self.updates.sites, self.updates.lengths
+        return [i for i, site in enumerate(sites) if lengths[site] >= STILL and site not in self.bad]
+
+    @cached_property
+    def agreements(self) -> dict[str, float | None]:
+        """Median cosine of each site's update with the others'."""
+        sites, lengths = self.updates.sites, self.updates.lengths
+        return {
+            site: _agreement(self.updates.cosines, self.voices, i) if lengths[site] >= STILL else None
+            for i, site in enumerate(sites)
+        }
+
+    @cached_property
+    def means(self) -> dict[str, float | None]:
+        """The same over all rounds so far."""
+        claims, round_no = self.updates.claims, self.updates.round_no
+        return {
+            site: _mean_so_far(claims[site].mean_agreement, agreement, round_no)
+            for site, agreement in self.agreements.items()
+        }
+
+    def relation(self, site: str) -> float | None:
+        heard = [self.updates.sites[i] for i in self.voices]
+        return _relation(self.means[site], [self.means[other] for other in heard if other != site])
+
+
+@dataclass(frozen=True)
+class Alike:
+    """What two sites' updates have in common, as one of them sees it."""
+
+    likeness: float | None = None
+    rounds_alike: Mapping[str, int] = field(default_factory=dict)
+    twins: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Likenesses:
+    """Who is alike, among the good: noise and reversed updates would shift the median."""
+
+    updates: Updates
+    good: Container[str]
+
+    def of(self, site: str) -> Alike:
+        return self._found.get(site, Alike())
+
+    @cached_property
+    def _found(self) -> dict[str, Alike]:
+        sites, cosines, own = self.updates.sites, self.updates.cosines, self.updates.own_coherence
+        good = [i for i, site in enumerate(sites) if site in self.good]
+        if len(good) < LEAST_SITES_FOR_TWINS:
+            return {}
+        pairs = cosines[np.ix_(good, good)][np.triu_indices(len(good), 1)]
+        background = min(float(np.median(pairs)), 1 - 1e-9)
+        # Of a pair the higher one: a site that wavers is no reason to take it for another.
+        itself = np.array([own[site] or 0.0 for site in sites])
+        room = np.maximum.outer(itself, itself) - background
+        is_good = np.isin(np.arange(len(sites)), good)
+        is_compared = np.outer(is_good, is_good) & ~np.eye(len(sites), dtype=bool)
+        is_judged = is_compared & (room >= LEAST_ROOM * (1 - background))
+        likeness = np.where(is_judged, (cosines - background) / np.where(is_judged, room, 1.0), -np.inf)
+        is_copy = is_compared & (cosines > SAME)
+        likeness = np.where(is_copy, np.maximum(likeness, ONE), likeness)
+        judged = np.flatnonzero(np.isfinite(likeness).any(axis=1)).tolist()
+        return {sites[i]: self._alike(i, likeness[i], is_copy[i]) for i in judged}
+
+    def _alike(self, i: int, likeness: NDArray[np.float64], is_copy: NDArray[np.bool_]) -> Alike:
+        sites, is_early = self.updates.sites, self.updates.round_no < TWINS_FROM
+        alike = np.clip((likeness - ALIKE) / (ONE - ALIKE), 0.0, 1.0)
+        # In the first rounds honest sites can't be told from twins.
+        before = {} if is_early else self.updates.claims[sites[i]].rounds_alike
+        now = [j for j in np.flatnonzero(alike > 0).tolist() if is_copy[j] or not is_early]
+        # Training never gives two sites one update, so a copy need not be seen again.
+        rounds_alike = {sites[j]: max(before.get(sites[j], 0) + 1, ROUNDS_ALIKE if is_copy[j] else 0) for j in now}
+        twins = {sites[j]: float(alike[j]) for j in now if rounds_alike[sites[j]] >= ROUNDS_ALIKE}
+        return Alike(float(likeness.max()), rounds_alike, twins)
+
+
+def slack_of(is_doubted: bool, round_no: int) -> float:
+    return SLACK if is_doubted or round_no <= FIRST_CLAIMS else LATE_SLACK
+
+
+def _agreement(cosines: NDArray[np.float64], voices: Sequence[int], i: int) -> float | None:
+    """Of an even number of others the higher of the middle two: their mean is one that an attacker could move."""
+    others = np.sort(cosines[i, [j for j in voices if j != i]])
+    return float(others[len(others) // 2]) if len(others) > 1 else None
+
+
+def _mean_so_far(before: float | None, now: float | None, round_no: int) -> float | None:
+    """Of a site that was there from the beginning, as long as that is not long ago."""
+    if now is None or round_no >= EARLY or (round_no and before is None):
+        return None
+    return ((before or 0.0) * round_no + now) / (round_no + 1)
+
+
+def _relation(own: float | None, others: Sequence[float | None]) -> float | None:
+    known = [value for value in others if value is not None]
+    if own is None or len(known) < 2 or (middle := median_high(known)) < LEAST_AGREEMENT:
+        return None
+    return own / middle
+
+
+def _coherence(sketches: NDArray[np.float32]) -> float | None:
+    """Of a site's last updates, each with the one before; one pair alone says too little."""
+    last = sketches[-ROUNDS_OF_COHERENCE - 1 :]
+    found = [value for before, now in pairwise(last) if (value := _cosine(before, now)) is not None]
+    return sum(found) / len(found) if len(found) > 1 else None
+
+
+def _relative(value: float | None, others: Sequence[float | None]) -> float | None:
+    known = [other for other in others if other is not None]
+    if value is None or not known or (middle := median(known)) < LEAST_COHERENCE:
+        return None
+    return value / middle
+
+
+def _repetition(own: NDArray[np.float32], models: NDArray[np.float32] | None) -> float | None:
+    earlier = list(own[:-1])
+    if models is not None and len(models) > 1:
+        step = models[-1] - models[-2]
+        earlier += [step, -step]
+    found = [value for other in earlier if (value := _cosine(own[-1], other)) is not None]
+    return max(found, default=None)
+
+
+def _cosine(a: NDArray[np.float32], b: NDArray[np.float32]) -> float | None:
+    x, y = a.astype(np.float64), b.astype(np.float64)
+    norms = float(np.linalg.norm(x) * np.linalg.norm(y))
+    return float(x @ y) / norms if 0 < norms < inf else None
+
+
+def sketches_with(
+    kept: Sketches, updates: Mapping[str, Sequence[float]], model: Sequence[float]
+) -> dict[str, NDArray[np.float32]]:
+    """The sketches kept so far, and this round's: directions of the updates, and the model that they started from."""
+    result = dict(kept)
+    for name, sketched, most in (*((site, _unit(own), KEPT) for site, own in updates.items()), ("", model, 2)):
+        before = kept.get(name, np.empty((0, SKETCH), np.float32))
+        result[name] = np.concatenate([before, np.array([sketched], np.float32)])[-most:]
+    return result
+
+
+def _unit(sketched: Sequence[float]) -> NDArray[np.float64]:
+    """To a length of 1; what has no direction, or is too long for one, to 0."""
+    vector = np.array(sketched)
+    length = float(np.linalg.norm(vector))
+    return vector / length if 0 < length < inf else np.zeros(len(vector))

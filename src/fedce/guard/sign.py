@@ -1,0 +1,33 @@
+"""A sign: something that an honest site does not do. The guard looks for signs in a round, the detector in a ledger."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from fedce.core.recorded import Flag
+
+S = TypeVar("S")
+
+ZERO_UPDATE = Flag("zero", "zero update")
+"""Said by the border and by the guard."""
+
+
+@dataclass(frozen=True)
+class Sign(Generic[S]):
+    flag: Flag
+    """What is said of a site that shows it."""
+    is_bad: Callable[[S], bool | None]
+    """Whether what was seen of a site shows it; None where there is too little to tell."""
+    in_a_row: int = 1
+    """As often it must be seen before it is certain; where nothing can be told is not counted."""
+
+    def certain_at(self, seen: Iterable[S]) -> S | None:
+        """The first of these by which the sign is certain."""
+        streak = 0
+        for one in seen:
+            if (is_bad := self.is_bad(one)) is None:
+                continue
+            streak = streak + 1 if is_bad else 0
+            if streak == self.in_a_row:
+                return one
+        return None

@@ -1,0 +1,299 @@
+"""The ledger's lines as values: one class a kind, which checks what is written and reads it back.
+
+A line's content is kept beside its value, because hash and signature are of the line as it was written. Keys that this
+version does not know are allowed and kept: other versions write more.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, PrivateAttr, ValidationError
+
+from fedce.base.errors import RunError, first_problem
+from fedce.base.ranges import MAX_METRICS, DiceByClass, Gain, Images, Loss, MetricValue, Replicates, Score, Seconds
+from fedce.core.messages import Choice, Evaluation
+from fedce.core.recorded import Facts, Flag
+from fedce.guard.border import SEEN_AT_THE_BORDER
+from fedce.guard.signs import FLAGS, twin_of
+from fedce.record.forms import Count, Form, Heading, Interval, Number, Share, Time
+
+KNOWN_FLAGS = {flag.text: flag for flag in (*FLAGS, *SEEN_AT_THE_BORDER)}
+
+
+class Line(Form):
+    """Any line of a ledger."""
+
+    kind: str
+    time: Time
+    previous: str = ""
+    """The hash of the line before."""
+    signature: str | None = None
+    """The coordinator's, where it has a key."""
+    _content: Mapping[str, Any] = PrivateAttr(default_factory=dict)
+
+    @classmethod
+    def of(cls, content: Mapping[str, Any]) -> Self:
+        line = cls.model_validate(content)
+        line._content = content
+        return line
+
+    @property
+    def content(self) -> Mapping[str, Any]:
+        """All that the line holds, in its order."""
+        return self._content
+
+    @property
+    def summary(self) -> str:
+        """For people, in one line."""
+        return ""
+
+
+class DataFacts(Form):
+    """What a site told of its data."""
+
+    n_train: Images
+    n_validation: Images
+    n_test: Images
+    n_train_cases: Images = 0
+    n_validation_cases: Images = 0
+    n_test_cases: Images = 0
+    """0 where an earlier version did not count cases."""
+    fingerprint: str
+
+    @property
+    def n_images(self) -> int:
+        return self.n_train + self.n_validation + self.n_test
+
+
+class Session(Line):
+    """A start, or a resume."""
+
+    format: Annotated[int, Field(ge=1, strict=True)] = 1
+    command: str = ""
+    round_no: Annotated[Count, Field(alias="round")] = 0
+    versions: Mapping[str, str] = {}
+    config: str = ""
+    """Digest of what may not change between a start and a resume."""
+    config_file: str | None = None
+    """Digest of config.toml; ledgers of format 1 don't hold it."""
+    splits: str | None = None
+    """Digest of splits.json, where the coordinator knows the splits."""
+    run: str | None = None
+    """The run's name among sites that are elsewhere."""
+    coordinator: str = ""
+    """The key that signs the lines."""
+    sites: Mapping[str, DataFacts]
+
+    @property
+    def summary(self) -> str:
+        return f"{len(self.sites)} sites; {self.command or 'no command'}"
+
+
+class Start(Session):
+    kind: Literal["start"]
+
+
+class Resume(Session):
+    kind: Literal["resume"]
+
+
+class Signed(Form):
+    """A site's answer as the site signed it."""
+
+    content: str
+    signature: str
+
+
+class SiteFacts(Form):
+    """What a round's line holds of one site. What its method measured is in `Round.facts`, for the method to read."""
+
+    n_train: Images
+    weight: Number
+    share: Number
+    score: Score | None
+    loss: Loss | None
+    err: Number | None = None
+    err_replicates: Replicates
+    flag_texts: Annotated[list[str], Field(alias="flags")]
+    trust: Number = 1.0
+    """As far as the guard trusts the site; 0: nothing of its reply was used."""
+    score_local: Score | None = None
+    similarity: Number | None = None
+    similarity_global: Number | None = None
+    sketch: list[float] | None = None
+    statistics_harm: Annotated[float, Field(ge=-1, le=1)] | None = None
+    statistics_distance: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    seconds: Seconds
+    signed: Signed | None = None
+
+    @property
+    def similarity_to_all(self) -> float | None:
+        """With the common update. Earlier versions recorded one cosine alone, and took it for both scores."""
+        return self.similarity_global if "similarity_global" in self.model_fields_set else self.similarity
+
+    @property
+    def flags(self) -> list[Flag]:
+        """What the border and the guard said of the site."""
+        return [flag_of(text) for text in self.flag_texts]
+
+
+def flag_of(text: str) -> Flag:
+    """What the words of a flag say; those of other versions that this one does not know stay words.
+
+    >>> flag_of("zero update").kind
+    'zero'
+    """
+    if text in KNOWN_FLAGS:
+        return KNOWN_FLAGS[text]
+    if text.startswith(nearly := twin_of("").words):
+        return twin_of(text.removeprefix(nearly).strip())
+    return Flag("unknown", text)
+
+
+class Round(Line):
+    kind: Literal["round"]
+    round_no: Annotated[Count, Field(alias="round")]
+    seconds: Number
+    mean_score: Score
+    n_models: Count = 0
+    asked: list[str] = Field(default_factory=list)
+    absent: list[str] = Field(default_factory=list)
+    sketch: list[float] | None = None
+    """Of the model that the round started from, where free riders are looked for."""
+    sites: Mapping[str, SiteFacts]
+    rejected: Mapping[str, str]
+    missing: Mapping[str, str] = {}
+    notes: list[str]
+
+    @property
+    def facts(self) -> Mapping[str, Facts]:
+        """All that is recorded of each site, as an algorithm reads it."""
+        sites: Mapping[str, Facts] = self.content["sites"]
+        return sites
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Of the sites that took part."""
+        return {site: facts.share for site, facts in self.sites.items()}
+
+    @property
+    def summary(self) -> str:
+        rejected = "".join(f"; {site} rejected: {reason}" for site, reason in self.rejected.items())
+        return f"round {self.round_no + 1}, Dice {self.mean_score:.3f}, shares {_listed(self.shares)}{rejected}"
+
+
+class Join(Line):
+    kind: Literal["join"]
+    site: str
+    key: str
+    member: DataFacts
+
+    @property
+    def summary(self) -> str:
+        return f"{self.site} with {self.member.n_train} training images, key {self.key}"
+
+
+class Event(Line):
+    """What a site did between two rounds."""
+
+    kind: Literal["event"]
+    site: str
+    what: str
+
+    @property
+    def summary(self) -> str:
+        return f"{self.site} {self.what}"
+
+
+class MeasuredFacts(Form):
+    by_class: Annotated[dict[str, MetricValue | None], Field(min_length=1)]
+    undefined: Mapping[str, Images]
+    unit: Literal["", "mm", "px"]
+
+
+class BesideFacts(Form):
+    """What other models than the common one reach at a site, and which one the site keeps."""
+
+    keeps: Choice
+    common: Score
+    personal: Score | None
+    alone: Score | None
+    alone_interval: Interval | None
+    gain_interval: Annotated[list[Gain], Field(min_length=2, max_length=2)] | None
+
+
+class EvaluationFacts(Form):
+    """What a site said of the final model."""
+
+    validation_dice: Score
+    test_dice_by_class: DiceByClass
+    test_dice_without: Score | None
+    validation_interval: Interval | None = None
+    test_interval: Interval | None = None
+    metrics: Annotated[Mapping[str, MeasuredFacts], Field(max_length=MAX_METRICS)] = {}
+    beside: BesideFacts | None = None
+    signed: Signed | None = None
+
+    @property
+    def evaluation(self) -> Evaluation:
+        return Evaluation.recorded(self.model_dump())
+
+
+class End(Line):
+    kind: Literal["end"]
+    model: str
+    shares: Mapping[str, Share]
+    files: Mapping[str, str] = {}
+    evaluations: Mapping[str, EvaluationFacts] = {}
+    metrics: Mapping[str, Heading] | None = None
+    """How metrics beside Dice are shown; None where none was asked for, or by an earlier version."""
+    rejected: Mapping[str, str] = {}
+    missing: Mapping[str, str] = {}
+    reconstruction: Mapping[str, Number] = {}
+    exchanges: bool | None = None
+    """Whether the method exchanges models; not recorded before format 3."""
+    n_parameters: Count = 0
+    n_values: Count = 0
+    device: str = ""
+    example_dice: Mapping[str, Score] | None = None
+
+    @property
+    def summary(self) -> str:
+        return f"shares {_listed(self.shares)}"
+
+
+class Publish(Line):
+    """Shares that were published with noise."""
+
+    kind: Literal["publish"]
+    epsilon: Number
+    shares: Mapping[str, Share]
+
+    @property
+    def summary(self) -> str:
+        return f"epsilon {self.epsilon:g}, shares {_listed(self.shares)}"
+
+
+LINES: Mapping[str, type[Line]] = {
+    "start": Start,
+    "resume": Resume,
+    "round": Round,
+    "join": Join,
+    "event": Event,
+    "end": End,
+    "publish": Publish,
+}
+
+
+def line_of(content: Any, where: str, hint: str = "was it edited?") -> Line:
+    """The value of a line; one line about the first thing that is not as it should be."""
+    kind = content.get("kind") if isinstance(content, dict) else None
+    form = LINES.get(kind, Line) if isinstance(kind, str) else Line
+    try:
+        return form.of(content)
+    except ValidationError as error:
+        raise RunError(f"{where} has the wrong form ({first_problem(error)}); {hint}") from None
+
+
+def _listed(shares: Mapping[str, float]) -> str:
+    return ", ".join(f"{site} {100 * share:.1f} %" for site, share in shares.items())
