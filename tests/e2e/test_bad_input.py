@@ -98,7 +98,7 @@ def spoil_federation(data):
     ("spoil", "line"),
     [
         (spoil_mask, "site 'north': image '0.png' has no mask"),
-        (spoil_size, "north/masks/0.png is 8x8, its image 32x32"),
+        (spoil_size, "north/masks/0.png is 8x8 pixels, its image 32x32"),
         (spoil_image, "0.png"),
         (spoil_site, "site 'north' is empty"),
         (spoil_federation, "at least two sites"),
@@ -182,8 +182,8 @@ def unreadable(data):
 @pytest.mark.parametrize(
     ("spoil", "options", "lines"),
     [
-        (other_sizes, (), ["site 'north': 7 masks have another size than their images; for example, mask "]),
-        (other_images, (), ["site 'north': 7 images have another size than the first", "--set data.size=64"]),
+        (other_sizes, (), ["site 'north': 7 masks differ in size from their images; for example, mask "]),
+        (other_images, (), ["site 'north': 7 images differ in size from the site's first image", "--set data.size=64"]),
         (
             other_names,
             (),

@@ -50,7 +50,7 @@ def test_the_terminal_shows_a_table_and_what_stands_out(scenes: Path, tmp_path: 
     assert result.exit_code == 0, result.output
     assert re.search(r"north.*7.*48x48", result.stdout)
     assert "3 sites with 19 images of 19 cases." in result.stdout
-    assert "1 pair of cases is nearly the same" in result.stdout
+    assert "1 pair of cases looks nearly the same" in result.stdout
     assert "written to runs/inspect-hospitals.html" in result.stderr
     assert (tmp_path / "runs" / "inspect-hospitals.html").exists()
 

@@ -137,6 +137,6 @@ def test_what_could_not_be_judged_is_said():
     members = (site("a", blank), site("b", retinas(rng, 5)))
     usual = find_duplicates(Sites(DataConfig(source="somewhere"), {"organ": [255]}, members)).usual
     few, without = not_judged(usual)
-    assert few.endswith("frames of one scene: b (5).")
-    assert without.endswith("unseen: 1 at a.")
+    assert few.endswith("usually are: b (5). There only copies are found, not frames of one scene.")
+    assert without.endswith("not found: 1 at a.")
     assert not list(not_judged([replace(usual[0], n_without_details=0)]))

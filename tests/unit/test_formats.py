@@ -87,7 +87,7 @@ def test_everything_unmatched_is_listed(tmp_path: Path):
     assert lines[0].startswith("4 problems in ")
     assert lines[1:] == [
         "- site 'north': image 'case1.png' has no mask of the same name",
-        "- site 'north': 'case3.jpg' and 'case3.png' have one name; remove or rename one",
+        "- site 'north': 'case3.jpg' and 'case3.png' have the same name; remove or rename one",
         "- site 'south': image 'case4.png' has no mask of the same name",
         "- site 'south': mask 'case2.png' has no image of the same name",
     ]
@@ -528,7 +528,7 @@ def spoil_four_dimensions(root: Path):
         (spoil_nan, "P1.nii.gz holds 3 values that are no numbers"),
         (spoil_affine, "lies 100.0 mm away from its image P1.nii.gz"),
         (spoil_spacing, "mm away from its image P1.nii.gz"),
-        (spoil_size, "P1.nii.gz is 30x40x4, its image P1.nii.gz 30x40x6"),
+        (spoil_size, "P1.nii.gz is 30x40x4 voxels, its image P1.nii.gz 30x40x6"),
         (spoil_truncated, "can't read the volume"),
         (spoil_text, "can't read the volume"),
         (spoil_label, "P1.nii.gz holds the value 9, which data.classes gives to no class"),
@@ -673,7 +673,7 @@ def test_one_file_under_two_spellings_is_one(tmp_path: Path):
 def test_a_tiff_that_asks_to_be_turned_is_refused(tmp_path: Path):
     write_pairs(tmp_path, "images/{}.tif", "masks/{}.png")
     Image.fromarray(picture(0)).save(tmp_path / "north/images/case1.tif", tiffinfo={274: 3})
-    with pytest.raises(DataError, match=r"case1.tif asks to be turned"):
+    with pytest.raises(DataError, match=r"case1.tif has a tag that turns it"):
         load_sites(tmp_path)
 
 

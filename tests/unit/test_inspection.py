@@ -72,7 +72,7 @@ def test_sites_of_grey_10_and_30_are_20_levels_apart():
     found = inspect_sites(federation(site("dark", dark), site("bright", bright), site("night", dark)))
     assert found.distances.tolist() == [[0, 20, 0], [20, 0, 20], [0, 20, 0]]
     assert found.mean_distances.tolist() == [10, 20, 10]
-    assert "bright looks most different: its grey values lie 20.0 levels of 255 from the others'" in summary(found)[1]
+    assert "bright looks most different: its grey values lie 20.0 levels of 255 from those of the other sites" in summary(found)[1]
     assert [one.grey.std.tolist() for one in found.sites] == [[0], [0], [0]]
 
 
@@ -128,7 +128,7 @@ def test_empty_slices_are_counted_and_not_looked_at():
     assert facts.areas["organ"].min() > 0
     assert set(facts.examples) <= {1, 3, 4}
     said = summary(inspect_sites(federation(volumes, site("b", noise(1)))))
-    assert "Slices with something marked: 3 of 6 at a. Volumes are scored with all their slices." in said
+    assert "Slices with something marked: 3 of 6 at a. A volume is scored on all its slices." in said
     assert "Volumes in which nothing is marked: 1 at a." in said
 
 
@@ -225,7 +225,7 @@ def test_a_copy_at_another_site_is_found_and_no_group_is_advised():
     assert pair.across_sites
     assert pair.group is None
     assert found.groups == []
-    assert "1 pair of cases is nearly the same: 1 in two sites." in summary(found)
+    assert "1 pair of cases looks nearly the same: 1 in two sites." in summary(found)
 
 
 def test_blank_images_and_blocks(monkeypatch):

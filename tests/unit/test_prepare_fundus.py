@@ -281,7 +281,7 @@ def test_an_expert_whose_contours_are_missing_does_not_vote(tmp_path: Path):
     save(photo(*anatomy(3)), folder / "image3-2.tif")
     said = []
     preparing.prepare("fundus", tmp_path, tmp_path / "out", said.append)
-    assert "MESSIDOR, MESSIDOR_image3: the contours of expert 2 can't be told; this expert does not vote" in said
+    assert "MESSIDOR, MESSIDOR_image3: the contours of expert 2 can't be recognised; this expert does not vote" in said
     assert radius(read(tmp_path / "out", "MESSIDOR", "MESSIDOR_image3")[1] > 0) == pytest.approx(26, abs=1)
     for expert in (1, 3):
         save(photo(*anatomy(3)), folder / f"image3-{expert}.tif")

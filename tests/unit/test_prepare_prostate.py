@@ -385,7 +385,7 @@ def test_a_spoilt_case_is_one_line_and_the_others_are_made(tmp_path: Path, fedce
 @pytest.mark.parametrize(
     ("leave_out", "line"),
     [
-        (2, "is no whole series: its slices are 3.0 mm apart, but also 3.0 and 6.0"),
+        (2, "is not a complete series: its slices are 3.0 mm apart (median), but some 3.0 mm and some 6.0 mm"),
         (5, "12x10x6 voxels, its image 12x10x5"),
     ],
 )
@@ -475,7 +475,7 @@ def test_two_series_in_one_folder_are_no_volume(tmp_path: Path):
     for path in (tmp_path / "other").iterdir():
         path.rename(patient / "T2W" / f"again-{path.name}")
     write_series(volume(gland(1)), patient / "GT" / "prostate")
-    with pytest.raises(DataError, match="is no whole series"):
+    with pytest.raises(DataError, match="is not a complete series"):
         preparing.prepare("prostate", tmp_path, tmp_path / "out", lambda message: None)
 
 

@@ -1,4 +1,4 @@
-"""From images and masks on disk, or a built-in federation, to sites that train."""
+"""Sites with images and masks, loaded from disk or drawn by a built-in federation, ready for training."""
 
 from fedce.data.sites import SiteData, Sites, load_site, load_sites
 

@@ -1,4 +1,4 @@
-"""Settings that the files of a federation call for and nobody stated, as options ready to paste."""
+"""Settings that the files of a federation call for but the experiment leaves out, as options ready to paste."""
 
 import re
 from collections import Counter
@@ -11,7 +11,7 @@ from fedce.data.sites import Sites
 MOST_NUMBERS = 4
 """A case's number is looked for among this many numbers at the start of a file's name."""
 FEWEST_CASES = 3
-"""A site needs one for each split."""
+"""A site needs at least one case for each split."""
 CASE_WORD = re.compile(r"(?:^|.*[^a-z])(?:p|pt|pat|patient|case|sub|subj|subject)[ _-]?[0-9]+", re.IGNORECASE)
 MOST_CLASSES = 16
 """Masks with more values than this are blurred or drawn in shades, not labelled."""
@@ -19,11 +19,11 @@ MOST_CLASSES = 16
 
 @dataclass(frozen=True)
 class Advice:
-    """A setting, and what calls for it."""
+    """A recommended setting, and what was found in the files that calls for it."""
 
     found: str
     option: str
-    """For the command line."""
+    """The setting as an option of the command line."""
 
 
 def advice_for(sites: Sites) -> list[Advice]:
@@ -38,7 +38,7 @@ def advice_for(sites: Sites) -> list[Advice]:
     values = sorted({value for site in sites for origin in site.origins for value in origin.values})
     if config.classes is None and 1 < len(values) <= MOST_CLASSES:
         classes = ", ".join(f"value_{value} = [{value}]" for value in values)
-        found = f"masks hold the values {', '.join(map(str, values))}, and all count as one class, foreground"
+        found = f"masks hold the values {', '.join(map(str, values))}; all of them count as one class, foreground"
         said.append(Advice(found, f"--set data.classes='{{{classes}}}'"))
     return said
 
@@ -59,10 +59,10 @@ def _case(pattern: str, name: str) -> str:
 
 
 def case_pattern(names_by_site: Mapping[str, Sequence[str]]) -> str | None:
-    """A pattern for data.case_pattern, if the names of all sites look like several images of some patients.
+    """A pattern for data.case_pattern, if the file names of every site look like several images of each patient.
 
-    A case is what a name begins with, up to its first number, or up to its second, third or fourth; then comes a
-    separator.
+    A case is the beginning of a file name, up to and including its first, second, third or fourth number, which a
+    separator follows.
     """
     for n in range(1, MOST_NUMBERS + 1):
         pattern = "(" + "[^0-9]*[0-9]+" * n + ")[ _.-].*"
@@ -74,8 +74,8 @@ def case_pattern(names_by_site: Mapping[str, Sequence[str]]) -> str | None:
 def _fits(pattern: str, names_by_site: Mapping[str, Sequence[str]]) -> bool:
     """Whether every name has a case, every site has several, and some cases have several images.
 
-    Then what follows the case either comes again with other cases (img0, left), or the case is called one (P07,
-    patient7). Otherwise the number may be anything: a year, a camera, a running number.
+    Also, either the rest of the name occurs with other cases too (img0, left), or the case is named as one (P07,
+    patient7). Otherwise the number could be anything: a year, a camera, a running number.
     """
     n_files = n_cases = n_shared = 0
     cases: set[str] = set()

@@ -31,7 +31,7 @@ class Augment:
 
 @contextmanager
 def _plain_tensors() -> Iterator[None]:
-    """MONAI carries metadata with every tensor unless told not to, which takes longer than the transforms."""
+    """Switch off MONAI's metadata for every tensor: carrying it takes longer than the transforms."""
     from monai.data import get_track_meta, set_track_meta
 
     before = get_track_meta()

@@ -1,7 +1,7 @@
 """A site's images and masks, decoded and resized once, as files that are mapped into memory.
 
-The key is the content of the source files with everything that decides what becomes of them. A folder of the cache is
-either whole or not there: it is filled under another name and renamed.
+The key is a digest of the source files' content and of every setting that decides how they are decoded. A folder of the
+cache is either complete or absent: it is filled under another name and then renamed.
 """
 
 import json
@@ -27,18 +27,18 @@ PARTS = ("images", "masks")
 
 @dataclass(frozen=True)
 class Origin:
-    """What is known of an image besides its pixels."""
+    """What is known about an image besides its pixels."""
 
     name: str
     item: int
-    """Number of the item that it is of."""
+    """Number of the item (file or volume) that the image comes from."""
     height: int
     width: int
-    """Before resizing."""
+    """Size in pixels before resizing."""
     spacing: tuple[float, float] | None
     """Millimetres between rows and between columns, before resizing."""
     values: tuple[int, ...]
-    """The values of its mask other than 0, before they become classes."""
+    """The values of the image's mask other than 0, before they become classes."""
     voxel: tuple[float, float, float] | None = None
     """Millimetres between slices, rows and columns, after resizing."""
 
@@ -69,7 +69,7 @@ def cache_folder() -> Path:
 
 
 def content_of(path: Path, beside: Sequence[Path] = ()) -> str:
-    """Digest of a file with those that hold a part of it, or of all files of a folder."""
+    """Digest of a file together with the files `beside` that hold a part of it, or of all files of a folder."""
     if path.is_dir():
         inside = [f"{child.name} {content_of(child)}" for child in sorted(path.iterdir()) if child.is_file()]
         return sha256("\n".join(inside).encode()).hexdigest()
@@ -83,7 +83,7 @@ def content_of(path: Path, beside: Sequence[Path] = ()) -> str:
 
 @cache
 def _reader_version() -> str:
-    """Digest of the code that decodes: another reader may see other pixels."""
+    """Digest of the decoding code, because a changed reader may produce other pixels."""
     here = Path(__file__).parent
     return sha256(b"".join((here / f"{name}.py").read_bytes() for name in _DECIDING)).hexdigest()
 
@@ -96,11 +96,11 @@ def key_of(contents: Sequence[str], options: Any) -> str:
 
 
 def load(key: str) -> Cached | None:
-    """What is cached under this key; None where there is nothing, or something that is not as it was written."""
+    """The images cached under this key; None if there are none, or if their files have changed since."""
     folder = folder_of(key)
     try:
         about = read_sealed(folder / "about.json")
-        # Once, by whoever loads: workers inherit what was mapped.
+        # Only the loading process maps the files: workers inherit the mapping.
         if any(digest_of(folder / f"{part}.bin") != about["sha256"][part] for part in PARTS):
             return None
         arrays = [np.memmap(folder / f"{part}.bin", np.uint8, mode="r", shape=tuple(about[part])) for part in PARTS]
@@ -111,7 +111,7 @@ def load(key: str) -> Cached | None:
 
 
 def _origin(one: dict[str, Any]) -> Origin:
-    """JSON has made lists of its tuples."""
+    """An origin from JSON, which turns tuples into lists."""
     told: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in one.items()}
     return Origin(**told)
 
@@ -122,14 +122,14 @@ def build(site: str, key: str, frames: Iterator[Frame], problems: Problems) -> C
     aside = target.with_name(f".{key}.{os.getpid()}")
     n_before = len(problems)
     try:
-        private_folder(aside)  # The images are patients'.
+        private_folder(aside)  # It holds images of patients.
         shapes, origins = _write_frames(site, aside, frames, problems)
         if len(problems) > n_before or not origins:
             return None
         digests = {part: digest_of(aside / f"{part}.bin") for part in PARTS}
         origins_as_json = [asdict(origin) for origin in origins]
         write_sealed(aside / "about.json", {**shapes, "sha256": digests, "origins": origins_as_json})
-        if target.exists():  # Broken, else `load` had found it; or another process was quicker.
+        if target.exists():  # Either broken, since `load` did not find it, or another process was quicker.
             if (whole := load(key)) is not None:
                 return whole
             shutil.rmtree(target)
@@ -150,7 +150,7 @@ def build(site: str, key: str, frames: Iterator[Frame], problems: Problems) -> C
 
 
 def one_size(height: int, width: int) -> str:
-    """What to do about images of several sizes: the largest side that a U-Net can take and that these have."""
+    """Advice for images of several sizes: set data.size to the largest side that fits them and a U-Net."""
     return f"bring all images to one size by --set data.size={max(32, min(height, width, 4096) // 16 * 16)}"
 
 
@@ -168,7 +168,7 @@ def _write_frames(
                     f"{one.name!r} is {one.width}x{one.height}, {other.name!r} of the same site is "
                     f"{other.width}x{other.height}; {one_size(other.height, other.width)}",
                     f"site {site!r}",
-                    "images have another size than the first",
+                    "images differ in size from the site's first image",
                 )
                 continue
             images.write(np.ascontiguousarray(frame.image).data)
@@ -184,7 +184,7 @@ def _write_frames(
 
 
 def _sweep(folder: Path) -> None:
-    """Remove what killed builds left: their process is gone."""
+    """Remove unfinished folders of processes that no longer run."""
     for left in folder.glob(".*.*"):
         with suppress(ValueError, PermissionError):
             try:

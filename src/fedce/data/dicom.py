@@ -10,16 +10,16 @@ from fedce.base.errors import DataError
 from fedce.data.volumes import check_shape, itk_errors, read_header
 
 ENDINGS = (".dcm", ".ima")
-"""Of the slices, which may also have none."""
+"""Endings of DICOM slices; a slice may also have no ending."""
 
 
 def holds_series(folder: Path) -> bool:
-    """Whether it may be a DICOM series."""
+    """Whether the folder may be a DICOM series."""
     return folder.is_dir() and any(_is_slice(child) for child in folder.iterdir())
 
 
 def _is_slice(path: Path) -> bool:
-    """By its ending, or by the mark at byte 128: many archives name files by their UID."""
+    """Whether the file is DICOM by its ending or by the mark at byte 128: many archives name files by their UID."""
     if path.name.startswith(".") or not path.is_file():
         return False
     if path.suffix.lower() in ENDINGS:
@@ -37,7 +37,9 @@ def read_series(folder: Path) -> Any:
     with itk_errors(folder):
         series = sitk.ImageSeriesReader.GetGDCMSeriesIDs(str(folder))
         if not series:
-            raise DataError(f"{folder} holds no DICOM series; a folder is one volume, images are given as {folder}/*")
+            raise DataError(
+                f"{folder} holds no DICOM series; a folder stands for one volume, so give images as {folder}/*"
+            )
         if len(series) > 1:
             raise DataError(f"{folder} holds {len(series)} DICOM series, expected one; give each a folder of its own")
         names = sitk.ImageSeriesReader.GetGDCMSeriesFileNames(str(folder), series[0])
@@ -47,7 +49,7 @@ def read_series(folder: Path) -> Any:
 
 
 def read_slices(files: Sequence[Path]) -> Any:
-    """DICOM slices along their normal, whatever their names; a gap or two slices in one place can't be a volume."""
+    """A volume of DICOM slices in the order of their positions; a gap or two slices at one position are refused."""
     import SimpleITK as sitk
 
     folder = files[0].parent
@@ -61,8 +63,8 @@ def read_slices(files: Sequence[Path]) -> Any:
         gaps = np.diff(heights[order])
         if gaps.min() <= 0.5 * np.median(gaps) or gaps.max() > 1.5 * np.median(gaps):
             raise DataError(
-                f"{folder} is no whole series: its slices are {np.median(gaps):.1f} mm apart, "
-                f"but also {gaps.min():.1f} and {gaps.max():.1f}; download it again, or move it away"
+                f"{folder} is not a complete series: its slices are {np.median(gaps):.1f} mm apart (median), "
+                f"but some {gaps.min():.1f} mm and some {gaps.max():.1f} mm; download it again, or move it away"
             )
         reader = sitk.ImageSeriesReader()
         reader.SetFileNames([str(files[i]) for i in order])

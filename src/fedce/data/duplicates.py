@@ -14,19 +14,19 @@ from fedce.data.sites import SiteData, Sites
 from fedce.data.splits import joined
 
 N_NEAREST = 6
-"""Other images that each image is looked at closely with: those most alike at the quick look."""
+"""The close comparison takes this many images for each image: those most alike at the quick comparison."""
 N_MIRRORED = 2
-"""The same, among the others' mirror images."""
+"""The close comparison takes this many mirrored images for each image, chosen like the `N_NEAREST`."""
 N_USUAL = 400
-"""Pairs by which it is known, about, how alike two images of a site usually are."""
+"""About this many pairs are compared to know how alike two images of a site usually are."""
 FEWEST_IMAGES = 20
-"""A site with fewer does not show how alike its images usually are."""
+"""A site with fewer images does not show how alike its images usually are."""
 ENOUGH = 0.8
-"""Likeness of details from which two images are near-duplicates anywhere; docs/data.md says how limits were chosen."""
+"""Two images with at least this likeness of details are near-duplicates; docs/data.md says how limits were chosen."""
 UNUSUAL, LEAST = 6.0, 0.6
-"""In one site less is enough: this many spreads above what is usual there, and at least this likeness."""
+"""Within a site less is enough: UNUSUAL spreads above the site's usual likeness, and at least LEAST."""
 UNUSUAL_TOGETHER, UNUSUAL_WHOLE, WHOLE = 4.0, 2.0, 0.94
-"""Or fewer spreads, where the images as a whole are unusually alike too, by these spreads and this likeness."""
+"""UNUSUAL_TOGETHER spreads are enough for images that are also alike as a whole: by UNUSUAL_WHOLE spreads and WHOLE."""
 QUARTILE = 0.6745
 """Standard deviations from a normal distribution's median to its upper quartile."""
 
@@ -39,7 +39,7 @@ class Picture:
     row: int
     file: str
     group_name: str
-    """As data.groups names it: with its site, and a slice by its volume."""
+    """The image's name in data.groups: site/file; for a slice, the file of its volume."""
     part: str
     """train, validation or test."""
 
@@ -50,7 +50,7 @@ class Level:
 
     median: float
     spread: float
-    """Of the upper half, as a standard deviation."""
+    """Spread of the upper half, as a standard deviation."""
 
     @classmethod
     def of(cls, likeness: NDArray[np.float32]) -> "Level":
@@ -63,15 +63,15 @@ class Level:
 
 @dataclass(frozen=True)
 class Usual:
-    """What is usual at a site, and what is too alike there."""
+    """How alike a site's images usually are, and from what likeness on two of them are near-duplicates."""
 
     site: str
     n_images: int
     """Images with details that can be compared."""
     n_without_details: int
-    """Images that are blank, black or tiny, and are compared with none."""
+    """Images that are blank, black or tiny, and are not compared."""
     details: Level | None
-    """None where there are too few images to tell."""
+    """Likeness of details; None if the site has too few images to know. `whole` likewise."""
     whole: Level | None
 
     @property
@@ -93,12 +93,12 @@ class Usual:
 
 @dataclass(frozen=True)
 class Duplicate:
-    """The two images of two cases that are most alike, where those are nearly one."""
+    """Two cases that show nearly the same, by those two of their images that are most alike."""
 
     similarity: float
-    """Of their details, at most 1."""
+    """Likeness of the two images' details, at most 1."""
     whole: float
-    """Of the two as a whole, at most 1."""
+    """Likeness of the two images as a whole, at most 1."""
     mirrored: bool
     """Whether one is like the other's mirror image."""
     one: Picture
@@ -114,7 +114,7 @@ class Duplicate:
 
     @property
     def group(self) -> tuple[str, str] | None:
-        """What data.groups would say; a group can't span sites, because each site has a split of its own."""
+        """The pair as an entry of data.groups; None across sites, because each site has a split of its own."""
         return None if self.across_sites else (self.one.group_name, self.other.group_name)
 
     def as_dict(self) -> dict[str, Any]:
@@ -132,19 +132,19 @@ class Duplicate:
 
 @dataclass(frozen=True)
 class Duplicates:
-    """What was found, and what it was judged by."""
+    """The near-duplicates of a federation, and the usual likeness that they were judged by."""
 
     pairs: tuple[Duplicate, ...]
     """Most alike first."""
     usual: tuple[Usual, ...]
-    """Site by site."""
+    """One entry for each site."""
 
 
 def find_duplicates(sites: Sites) -> Duplicates:
     """Pairs of near-duplicates in one site and across sites.
 
-    Images of one case are not compared. Of a volume, slices with something marked are: at the ends of the body two
-    patients look alike.
+    Images of one case are not compared. Slices of a volume are compared only if something is marked in them: slices
+    at the ends of the body look alike in all patients.
     """
     compared = _Compared.of(sites)
     usual = tuple(_usual(compared, number, site.name) for number, site in enumerate(sites))
@@ -155,7 +155,8 @@ def find_duplicates(sites: Sites) -> Duplicates:
         i, j, mirrored = int(likely.one[k]), int(likely.other[k]), bool(likely.mirrored[k])
         alike, whole = float(likely.likeness[k]), float(likely.whole[k])
         number, other_number = compared.sites[[i, j]]
-        # Hospitals do not film one scene together, nor does a camera see it mirrored: there only copies are looked for.
+        # Two hospitals do not film one scene, nor does a camera see it mirrored: across sites, and among mirrored
+        # images, only copies count.
         may_be_frames = number == other_number and not mirrored
         if alike >= ENOUGH or (may_be_frames and usual[number].is_unusual(alike, whole)):
             found = Duplicate(alike, whole, mirrored, pictures[i], pictures[j])
@@ -164,7 +165,7 @@ def find_duplicates(sites: Sites) -> Duplicates:
 
 
 def groups_with(groups: Sequence[Sequence[str]], duplicates: Sequence[Duplicate]) -> list[list[str]]:
-    """data.groups with those that would keep near-duplicates in one split."""
+    """`groups` (data.groups) and further groups, which keep near-duplicates in one split."""
     pairs = [duplicate.group for duplicate in duplicates if duplicate.group]
     names = list(dict.fromkeys(name for pair in pairs for name in pair))
     members: dict[str, list[str]] = {}
@@ -183,7 +184,7 @@ class _Compared:
     cases: NDArray[np.int64]
     sites: NDArray[np.int64]
     digests: tuple[bytes, ...]
-    """Of each image's pixels: the same for copies, and an order that has nothing to do with names or scenes."""
+    """Digest of each image's pixels: equal for copies, and an order that does not depend on names or scenes."""
 
     @classmethod
     def of(cls, sites: Sites) -> "_Compared":
@@ -199,7 +200,7 @@ class _Compared:
         )
 
     def copies(self) -> Iterator[tuple[int, int]]:
-        """Rows of images that are the same, byte for byte, each with the next of its kind."""
+        """Pairs of rows whose images are equal, byte for byte: each image with its next copy."""
         same: dict[bytes, list[int]] = {}
         for row, digest in enumerate(self.digests):
             same.setdefault(digest, []).append(row)
@@ -212,7 +213,7 @@ class _Compared:
 
 @dataclass(frozen=True, eq=False)
 class _Likely:
-    """Pairs of rows with what was measured."""
+    """Pairs of rows with their measured likeness."""
 
     one: Rows
     other: Rows
@@ -222,7 +223,7 @@ class _Likely:
 
 
 def _likely_pairs(compared: _Compared) -> _Likely:
-    """Rows i < j of different cases that are among each other's most alike at the quick look."""
+    """Rows i < j of different cases where one is among the other's most alike images at the quick comparison."""
     likely = {(i, j, False) for i, j in compared.copies()}
     for mirrored, n_nearest in ((False, N_NEAREST), (True, N_MIRRORED)):
         for start in range(0, len(compared.small), BLOCK):
@@ -244,7 +245,7 @@ def _whole(compared: _Compared, one: Rows, other: Rows) -> NDArray[np.float32]:
 
 
 def _nearest(compared: _Compared, start: int, mirrored: bool, n: int) -> Rows:
-    """For each image from `start` on, the rows of the n that are most alike at the quick look."""
+    """For each image from `start` on, the rows of the n images that are most alike at the quick comparison."""
     likeness = coarse_likeness(compared.small, start, mirrored)
     likeness[compared.cases[start : start + BLOCK, None] == compared.cases] = -np.inf
     n = min(n, len(compared.small))
@@ -264,7 +265,7 @@ def _usual(compared: _Compared, number: int, name: str) -> Usual:
 
 
 def _any_pairs(compared: _Compared, rows: Sequence[int]) -> tuple[Rows, Rows]:
-    """About N_USUAL pairs of different cases, drawn by the pixels alone, so that names do not matter."""
+    """About N_USUAL pairs of different cases, chosen by the pixels alone, so that file names do not matter."""
     drawn = sorted(rows, key=lambda row: compared.digests[row])
     steps = range(1, min(1 + N_USUAL // max(1, len(drawn)), len(drawn) // 2) + 1)
     pairs = [(row, drawn[(i + step) % len(drawn)]) for step in steps for i, row in enumerate(drawn)][:N_USUAL]

@@ -1,6 +1,7 @@
-"""File formats: one list of what is read, by which endings, and how. A new format is one more entry in `FORMATS`.
+"""File formats: one list of the formats that are read, with their endings and readers.
 
-One of your own is named by `data.format`, as package.module:NAME, and is read beside these.
+A new format is one more entry in `FORMATS`. A format of your own is named by `data.format`, as package.module:NAME, and
+is read in addition to these.
 """
 
 import re
@@ -27,7 +28,7 @@ EXPECTED = "expected an array of numbers, (height, width) or (height, width, 3)"
 
 @dataclass(frozen=True)
 class Format:
-    """A kind of file.
+    """A kind of file: its name, its endings, whether it holds images or volumes, and how it is read.
 
     >>> import numpy as np
     >>> NUMPY = Format("NumPy", (".npy",), "image", np.load)
@@ -37,25 +38,25 @@ class Format:
 
     name: str
     endings: tuple[str, ...]
-    """In lower case, each with its dot."""
+    """Endings in lower case, each with its dot."""
     holds: Literal["image", "volume"]
     read: Callable[[Path], Any]
-    """An image as an array, (height, width) or (height, width, 3); bytes stay as they are, wider numbers become bytes
-    by data.intensity. A volume as a SimpleITK image, whose place, orientation and spacing count."""
+    """Reads an image as an array, (height, width) or (height, width, 3); bytes stay as they are, wider numbers become
+    bytes by data.intensity. Reads a volume as a SimpleITK image, whose place, orientation and spacing count."""
     read_mask: Callable[[Path], Any] | None = None
-    """Where the values of a mask are read otherwise than those of an image."""
+    """Reads a mask, if its values are read otherwise than those of an image."""
     is_colour: Callable[[Path], bool] | None = None
-    """Whether an image has colours, by its header alone; without this it is read for that."""
+    """Whether an image has colours, by its header alone; without this function, the whole image is read to know."""
     is_lossy: bool = False
-    """The values of a mask are brought back to the nearest known ones."""
+    """Whether compression changes values; then each value of a mask is replaced by the nearest known one."""
     beside: tuple[str, ...] = ()
-    """Endings of files of the same name that hold a part of it."""
+    """Endings of files with the same name that hold a part of the image."""
     is_folder: Callable[[Path], bool] | None = None
-    """Whether a folder is one volume of this format; its endings are then those of the files inside."""
+    """Whether a folder is one volume of this format; `endings` are then those of the files inside."""
 
 
 def _pillow(name: str, endings: tuple[str, ...], *kinds: str, is_lossy: bool = False) -> Format:
-    """`kinds` are what Pillow calls it; any, if there are none."""
+    """A format that Pillow reads. `kinds` are Pillow's names of it; without any, every kind is read."""
     return Format(
         name=name,
         endings=endings,
@@ -81,14 +82,14 @@ FORMATS = (
     DICOM,
 )
 ANY_IMAGE = _pillow("image", ())
-"""What a list names with an ending that is not known."""
+"""The format of a listed file whose ending is unknown."""
 NOT_READ = (".gif", ".webp", ".dcm", ".npy", ".npz", ".jp2", ".svs", ".mat")
-"""Endings of files that hold images, and that are not read: one beside a site's images is reported."""
+"""Endings of image files that fedce does not read: such a file beside a site's images is reported."""
 
 
 @dataclass(frozen=True)
 class File:
-    """A file, or the folder of a series, and what it is read by."""
+    """A file, or the folder of a series, and the format by which it is read."""
 
     path: Path
     format: Format
@@ -103,7 +104,7 @@ class File:
 
     @property
     def beside(self) -> list[Path]:
-        """Files that hold a part of it."""
+        """Files that hold a part of this one."""
         return [path for end in self.format.beside if (path := self.path.with_suffix(end)).exists()]
 
     @property
@@ -115,17 +116,17 @@ class File:
         return bool(self._values(self.format.read).ndim == 3)
 
     def image(self, intensity: Intensity = "auto") -> Bytes:
-        """(1 or 3, height, width), 0 to 255."""
+        """The image, (1 or 3, height, width), 0 to 255."""
         return image_bytes(self._values(self._as_image.read), intensity, self.path)
 
     def labels(self, classes: Classes) -> Bytes:
-        """A mask's values, (height, width), each one that `classes` knows."""
+        """A mask's values, (height, width); each of them is known to `classes`."""
         by = self._as_image
         return label_values(self._values(by.read_mask or by.read), classes, self.path, is_lossy=by.is_lossy)
 
     def volume(self) -> Any:
-        """A SimpleITK image: bounded, finite, one value a voxel."""
-        # ITK reads single slices that were saved as pictures, too.
+        """The volume as a SimpleITK image: bounded, finite, one value for each voxel."""
+        # ITK also reads single slices that were saved as pictures.
         read = self.format.read if self.is_volume else volumes.read_file
         return volumes.checked(self._read(read, "volume"), self.path)
 
@@ -161,15 +162,15 @@ def _is_picture(shape: tuple[int, ...]) -> bool:
 
 @dataclass(frozen=True)
 class Formats:
-    """What an experiment's files may be."""
+    """The formats that an experiment's files may have."""
 
     known: tuple[Format, ...] = FORMATS
     version: str = ""
-    """Changes with the code of a format of one's own."""
+    """Digest of the code of a user's own format; empty without one."""
 
     @classmethod
     def named_by(cls, kind: str) -> "Formats":
-        """By data.format; one of your own comes before ours, so that it may have an ending of ours."""
+        """The formats by data.format; a user's own comes first, so that it may take over an ending of `FORMATS`."""
         if kind in DATA_KINDS:
             return cls()
         own = find(kind, {}, Format, "fedce.formats", "data.format")
@@ -178,7 +179,7 @@ class Formats:
         return cls((own, *FORMATS), f"{kind} {_digest_of(own)}")
 
     def searched(self, kind: str) -> tuple[Format, ...]:
-        """Those that a folder is searched for."""
+        """The formats that a folder is searched for."""
         wanted: dict[str, Callable[[Format], bool]] = {
             "images": lambda one: one.holds == "image",
             "volumes": lambda one: one.holds == "volume" and one.is_folder is None,
@@ -190,7 +191,7 @@ class Formats:
         return File(path, self._of(path))
 
     def stem(self, path: Path) -> str:
-        """The name without its ending; .nii.gz is one."""
+        """The file's name without its ending; .nii.gz counts as one ending."""
         end = ending(path, self.known)
         return path.name[: -len(end)] if end else path.name
 
@@ -202,7 +203,7 @@ class Formats:
 
 
 def ending(path: Path, known: Sequence[Format]) -> str | None:
-    """The longest ending that one of these formats has; a series is a folder, and has none."""
+    """The longest ending of these formats that the file has; None if it has none of them, as the folder of a series."""
     lower = path.name.lower()
     ends = (end for one in _files(known) for end in one.endings if lower.endswith(end) and len(lower) > len(end))
     return max(ends, key=len, default=None)
@@ -213,7 +214,7 @@ def _files(known: Iterable[Format]) -> Iterable[Format]:
 
 
 def _digest_of(own: Format) -> str:
-    """Digest of the module that reads it: another reader may see other pixels."""
+    """Digest of the module with the reader, because a changed reader may produce other pixels."""
     module = sys.modules.get(getattr(own.read, "__module__", None) or "")
     file = getattr(module, "__file__", None)
     return sha256(Path(file).read_bytes()).hexdigest() if file else ""

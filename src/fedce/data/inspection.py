@@ -19,12 +19,12 @@ N_BINS = 64
 N_GREYS = 256
 PERCENTILES = (1, 25, 50, 75, 99)
 EXAMPLES_AT = (1 / 6, 1 / 2, 5 / 6)
-"""A small, a middling and a large one: where the examples stand among a site's images, ordered by marked area."""
+"""Positions of the examples among a site's images, ordered by marked area: a small, a medium and a large area."""
 
 
 @dataclass(frozen=True, eq=False)
 class GreyValues:
-    """How often each grey value occurs in each channel, over all pixels; everything else follows from that."""
+    """How often each grey value occurs in each channel, over all pixels."""
 
     counts: Counts
     """(channels, 256)."""
@@ -52,7 +52,7 @@ class GreyValues:
 
     @property
     def percentiles(self) -> Counts:
-        """(channels, PERCENTILES): the smallest grey value that at least this many per cent don't exceed."""
+        """(channels, PERCENTILES): the smallest grey value that at least this percentage of the pixels don't exceed."""
         # Whole numbers, because a rounded sum of shares may miss a limit that is met exactly.
         reached = 100 * np.cumsum(self.counts, axis=1)
         limits = self.counts.sum(axis=1)[:, None] * np.array(PERCENTILES)
@@ -61,7 +61,7 @@ class GreyValues:
 
 @dataclass(frozen=True, eq=False)
 class SiteFacts:
-    """What one site has."""
+    """One site's data in numbers."""
 
     name: str
     n_images: int
@@ -74,12 +74,12 @@ class SiteFacts:
     sizes: tuple[Size, Size, Size]
     """The smallest, the middle and the largest original image, by its number of pixels."""
     spacing: tuple[float, float] | None
-    """The finest and the coarsest distance of two pixels in millimetres; None where the files don't say."""
+    """The finest and the coarsest distance of two pixels in millimetres; None if the files don't state it."""
     grey: GreyValues
     areas: Mapping[str, Numbers]
     """Class to the marked fraction of each 2-D image, and of each slice with something marked."""
     examples: tuple[int, ...]
-    """Images to look at."""
+    """Rows of the images that are shown as examples."""
 
     @property
     def n_empty(self) -> dict[str, int]:
@@ -88,7 +88,7 @@ class SiteFacts:
 
     @property
     def n_shown(self) -> int:
-        """2-D images, and slices with something marked."""
+        """Number of 2-D images, plus slices with something marked."""
         return len(next(iter(self.areas.values())))
 
     def as_dict(self) -> dict[str, Any]:
@@ -115,21 +115,21 @@ class SiteFacts:
 
 @dataclass(frozen=True, eq=False)
 class Inspection:
-    """What a federation has."""
+    """A federation's data in numbers."""
 
     sites: tuple[SiteFacts, ...]
     distances: Numbers
     """(sites, sites): how far apart the grey values are, in grey levels."""
     duplicates: tuple[Duplicate, ...]
     usual: tuple[Usual, ...]
-    """What near-duplicates were judged by, site by site."""
+    """How alike images usually are at each site: near-duplicates are judged by this."""
     groups: Sequence[Sequence[str]]
-    """data.groups as it is, and the near-duplicates of each site."""
+    """data.groups of the experiment, and one more group for the near-duplicates at a site."""
     advice: tuple[Advice, ...] = ()
 
     @property
     def mean_distances(self) -> Numbers:
-        """Of each site to the others."""
+        """Mean distance of each site to the other sites, in grey levels."""
         mean: Numbers = self.distances.sum(axis=1) / (len(self.sites) - 1)
         return mean
 
@@ -178,8 +178,8 @@ def grey_values(images: Pixels) -> GreyValues:
 
 
 def distance(one: GreyValues, other: GreyValues) -> float:
-    """Wasserstein-1: by how many grey levels a pixel must be moved, on average, to make one out of the other."""
-    # On evenly spaced values it is the area between the cumulative distributions.
+    """Wasserstein-1: by how many grey levels a pixel must change, on average, to turn one histogram into the other."""
+    # On evenly spaced values, Wasserstein-1 is the area between the cumulative distributions.
     between = np.abs(np.cumsum(one.shares - other.shares, axis=1)).sum(axis=1)
     return float(between.mean())
 

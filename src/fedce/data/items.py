@@ -1,4 +1,4 @@
-"""What a site has on disk: images and the mask that belongs to each, paired strictly, found by pattern or listed."""
+"""A site's files on disk: images, each with its mask, found by patterns or taken from a list."""
 
 import csv
 import json
@@ -13,7 +13,8 @@ from fedce.base.errors import DataError, Problems, nearest
 from fedce.data.formats import FORMATS, NOT_READ, File, Format, Formats, ending
 from fedce.data.splits import NAMES
 
-# Where masks are looked for, in this order, if data.images and data.masks don't say. The * is what a pair shares.
+# Patterns of images and masks that are tried, in this order, without data.images and data.masks. The * is what the
+# names of an image and of its mask have in common.
 LAYOUTS = (
     ("images/*", "masks/*"),
     ("images/*", "masks/*_mask"),
@@ -37,12 +38,12 @@ class Item:
     """An image file, or a volume, with its mask."""
 
     name: str
-    """As the user knows it: the file's name without its ending."""
+    """The file's name without its ending."""
     image: File
     mask: File
     case: str
     part: str | None = None
-    """train, validation or test, where a datalist says so."""
+    """train, validation or test, if a datalist states it."""
 
     @property
     def is_volume(self) -> bool:
@@ -64,7 +65,7 @@ def find_items(config: DataConfig, problems: Problems) -> dict[str, list[Item]]:
 
 
 def _named(site: str, items: Sequence[Item], problems: Problems) -> list[Item]:
-    """Names are written to the run folder and to pages, as UTF-8."""
+    """The items whose names can be printed: names are written to the run folder and to pages, as UTF-8."""
     for item in items:
         if not item.name.isprintable():
             line = f"site {site!r}: the file name {item.name!r} can't be printed; rename it"
@@ -81,7 +82,7 @@ def _site_folders(root: Path) -> list[Path]:
     seen = sorted(path for path in root.iterdir() if not path.name.startswith("."))
     for path in seen:
         if path.is_symlink() and not path.exists():
-            raise DataError(f"{path} is a link that leads nowhere; mend or remove it")
+            raise DataError(f"{path} is a link that leads nowhere; repair or remove it")
     folders = [path for path in seen if path.is_dir()]
     if {folder.name for folder in folders} in ONE_SITE:
         raise DataError(f"{root} is one site's folder; give the folder that holds it, {root.parent}")
@@ -123,7 +124,7 @@ def _in_folder(folder: Path, config: DataConfig, problems: Problems) -> list[Ite
 
 
 def _unread(site: str, match: "_Match", formats: Formats) -> Iterator[tuple[str, str]]:
-    """Line and cause of what lies beside a site's images and looks like one, but can't be read: it must be told."""
+    """Line and cause for each file beside a site's images that looks like an image but can't be read."""
     used = {*match.images.values(), *match.masks.values()}
     for folder in sorted({path.parent for path in used}):
         for path in sorted(folder.iterdir()):
@@ -151,7 +152,7 @@ class _Match:
     doubles: tuple[tuple[Path, Path], ...]
 
     def problems(self, site: str) -> Iterator[tuple[str, str]]:
-        """Line and cause."""
+        """Line and cause of each file without a counterpart, and of each name that occurs twice."""
         for names, others, have, lack in (
             (self.images, self.masks, "image", "mask"),
             (self.masks, self.images, "mask", "image"),
@@ -160,7 +161,7 @@ class _Match:
                 line = f"site {site!r}: {have} {names[key].name!r} has no {lack} of the same name"
                 yield line, f"{have}s have no {lack} of the same name"
         for first, second in self.doubles:
-            line = f"site {site!r}: {first.name!r} and {second.name!r} have one name; remove or rename one"
+            line = f"site {site!r}: {first.name!r} and {second.name!r} have the same name; remove or rename one"
             yield line, "files have the name of another"
 
 
@@ -178,7 +179,7 @@ def _by_key(
     doubles: list[tuple[Path, Path]],
     taken: frozenset[Path],
 ) -> dict[str, Path]:
-    """What the pattern's * stands for, to the file (or the folder of a DICOM series) that it names."""
+    """Files (or folders of DICOM series) by the part of their name that the pattern's * stands for."""
     expression = re.compile(re.escape(pattern).replace(r"\*", "(.+)"))
     has_ending = ending(Path(pattern), searched) is not None
     found: dict[str, Path] = {}
@@ -245,7 +246,7 @@ def _datalists(root: Path, config: DataConfig) -> dict[str, Path]:
     if not root.is_dir() or config.format in ("images", "volumes", "dicom"):
         return {}
     files = {path.stem.removeprefix("client_"): path for path in sorted(root.glob("client_*.json"))}
-    # NVFlare's examples keep a list of everybody's images beside the sites' own.
+    # NVFlare's examples keep a list of all sites' images beside the lists of the single sites.
     files = {site: path for site, path in files.items() if site.lower() != "all"}
     for site in files:
         _check_site_name(site)
@@ -313,7 +314,7 @@ def _listed_item(
             problems.add(f"{where}: {key} {entry[key]!r} {problem[0]}", site, problem[1])
             return None
         paths.append(base / entry[key])
-    # By where it lies, so that one file under two spellings is one, and no path of this machine is in a name.
+    # Named by its place in the data folder: two spellings of one path are one file, and names hold no path outside it.
     name = paths[0].resolve().relative_to(base.resolve()).with_name(formats.stem(paths[0])).as_posix()
     case = name
     if config.case_column is not None:
@@ -325,7 +326,7 @@ def _listed_item(
 
 
 def _problem_of(base: Path, given: str) -> tuple[str, str] | None:
-    """What is wrong with a path, and how several of the kind are told."""
+    """What is wrong with a path, and the words that sum up several such problems."""
     try:
         inside = (base / given).resolve().is_relative_to(base.resolve())
         exists = (base / given).exists()

@@ -1,7 +1,7 @@
-"""How alike two images are in their details: a quick look at all pairs, and a close look at a few of them.
+"""How alike two images are in their details: a quick comparison of all pairs, and a close one of a few pairs.
 
-Brightness that changes slowly, and the black border around a round field of view, are taken away first: they are alike
-in all images of a camera, whoever is photographed.
+Slow changes of brightness and the black border around a round field of view are removed first: they are alike in all
+images of a camera, whichever patient is photographed.
 """
 
 from collections.abc import Iterator
@@ -15,16 +15,16 @@ from scipy.ndimage import binary_erosion, binary_opening, gaussian_filter
 from fedce.data.sites import Pixels, chunks
 
 Details = NDArray[np.float32]
-"""(n, side, side): what is left of each image; 0 where there is nothing to compare."""
+"""(n, side, side): the fine structures of each image; 0 where there is nothing to compare."""
 Rows = NDArray[np.int64]
 Scores = NDArray[np.float32]
 
 SIDE = 64
-"""Pixels a side at the close look."""
+"""Pixels a side at the close comparison."""
 SMALLEST_SIDE = 16
 """Images with fewer pixels a side have no details that could be compared."""
 COARSE_SIDE = 16
-"""Pixels a side at the quick look."""
+"""Pixels a side at the quick comparison."""
 TILES = 4
 """Tiles a side that may each move a little, because a scene that moved or was cut is not merely shifted."""
 LOCAL = 2
@@ -32,13 +32,13 @@ LOCAL = 2
 REACH = 1 / 8
 """Part of the side that a whole image may move by."""
 COARSEST = 1 / 24
-"""Structures wider than about this part of the side are taken away."""
+"""Structures wider than about this part of the side are removed."""
 DARK = 0.06
 """Part of an image's range of grey values, from its darkest on, that counts as a black border or a shadow."""
 FAINT = 0.02
 """Part of an image's range of grey values below which contrast counts as noise."""
 SMOOTH = 0.6
-"""Pixels: what compression leaves at single pixels is blurred."""
+"""Width in pixels of the blur that removes traces of compression at single pixels."""
 INSIDE = 0.8
 """Part of a pixel's surroundings that must lie inside the field of view."""
 PAIRS_AT_A_TIME = 128
@@ -69,7 +69,7 @@ def _details(grey: Details) -> Details:
 
     fine = seen * (mean_of_seen(grey, SMOOTH, _blurred(seen, SMOOTH)) - mean_of_seen(grey, width, share))
     contrast = np.sqrt(mean_of_seen(fine**2, width, share))
-    # Beside the border a mean has one side only, and what is left of the falling light would look like a structure.
+    # Beside the border a mean covers one side only, so that a slow change of brightness would look like a structure.
     kept = np.where(share > INSIDE, fine, 0) / (contrast + FAINT * (high - low) + 1e-3)
     result: Details = kept.astype(np.float32)
     return result
@@ -81,7 +81,7 @@ def _blurred(values: Details, sigma: float) -> Details:
 
 
 def small_grey(images: Pixels, side: int) -> Details:
-    """Grey copies of side x side pixels, each the mean of those that it stands for."""
+    """Grey copies of side x side pixels; each pixel is the mean of the pixels that it replaces."""
     return _shrunk(images.mean(axis=1, dtype=np.float32), side)
 
 
@@ -102,18 +102,18 @@ def layouts(images: Pixels) -> Scores:
     down, across = np.diff(small, axis=1)[:, :, :-1], np.diff(small, axis=2)[:, :-1]
     edges = np.concatenate([down, across], axis=1).reshape(len(small), -1)
     edges -= edges.mean(axis=1, keepdims=True)
-    # A blank image has hardly an edge; what rounding leaves of it is like nothing.
+    # A blank image has hardly any edges: its rounding errors must not count as likeness.
     unit: Scores = edges / np.maximum(np.linalg.norm(edges, axis=1, keepdims=True), 1)
     return unit
 
 
 def coarse(fine: Details) -> Details:
-    """Small copies of details, which forgive a little motion."""
+    """Small copies of details, in which a small motion matters less."""
     return _shrunk(_blurred(fine, fine.shape[1] / COARSE_SIDE / 2), COARSE_SIDE)
 
 
 def coarse_likeness(small: Details, start: int, mirrored: bool) -> Scores:
-    """(BLOCK, n): correlations of the images from `start` on with all, the best of a few shifts."""
+    """(BLOCK, n): correlations of the images from `start` on with all images, the best of a few shifts."""
     unit = _unit(small)
     others = small[:, :, ::-1] if mirrored else small
     block = unit[start : start + BLOCK]
@@ -137,7 +137,7 @@ def _moved(images: Details, down: int, right: int) -> Details:
 
 
 def close_likeness(fine: Details, one: Rows, other: Rows, mirrored: NDArray[np.bool_]) -> Scores:
-    """The likeness of each pair of rows, at most 1: the weaker of one found in the other and the other in the one."""
+    """The likeness of each pair of rows, at most 1: each image is searched for in the other; the lower value counts."""
     found = [_close(fine, one[part], other[part], mirrored[part]) for part in _parts(len(one))]
     return np.concatenate(found) if found else np.zeros(0, np.float32)
 
@@ -168,7 +168,7 @@ def _tiles_found(first: Details, second: Details, shift: Rows) -> Scores:
     n, side = first.shape[:2]
     laid = _laid_on(second, shift)
     middle = laid[:, LOCAL : LOCAL + side, LOCAL : LOCAL + side]
-    # Only what both images show is compared: a shifted copy lacks a strip.
+    # Only the area that both images show is compared: a shifted copy lacks a strip.
     first = np.where(middle != 0, first, 0)
     middle[first == 0] = 0
     tile = side // TILES
@@ -197,7 +197,7 @@ def _tiles_found(first: Details, second: Details, shift: Rows) -> Scores:
 
 
 def _box_sums(values: NDArray[Any], width: int) -> NDArray[Any]:
-    """Sums over all squares of this width."""
+    """Sums over all squares with this width."""
     for axis in (1, 2):
         padding = [(0, 0)] * 3
         padding[axis] = (1, 0)

@@ -12,7 +12,7 @@ COLOURS = ((0, 200, 83), (255, 143, 0), (41, 121, 255), (216, 27, 96))
 """Outlines of the first, second, ... class: green, amber, blue, pink."""
 TRUTH, FOUND = COLOURS[:2]
 ENLARGED = 3
-"""Pixels of a small image become blocks of so many, so that outlines stay thin beside what they show."""
+"""Each pixel becomes a block of this many by this many pixels, so that outlines stay thin."""
 
 
 def overlay(pixels: NDArray[np.uint8], masks: NDArray[np.uint8]) -> Image.Image:
@@ -24,7 +24,7 @@ def overlay(pixels: NDArray[np.uint8], masks: NDArray[np.uint8]) -> Image.Image:
 
 
 def compared(pixels: NDArray[np.uint8], truth: NDArray[np.bool_], found: NDArray[np.bool_]) -> NDArray[np.uint8]:
-    """An enlarged image (height, width, 3) with each class outlined twice: the truth green, what was found amber."""
+    """An enlarged image (height, width, 3) with each class outlined twice: the truth green, the prediction amber."""
     picture = np.ascontiguousarray(_enlarged(with_channels(pixels, 3).transpose(1, 2, 0)))
     for masks, colour in ((truth, TRUTH), (found, FOUND)):
         for mask in masks:

@@ -17,22 +17,22 @@ Classes = Mapping[str, Sequence[int]]
 Intensity = Literal["auto", "percentile", "minmax"] | tuple[float, float]
 FOREGROUND: Classes = {"foreground": range(1, 256)}
 ORIENTATION = 274
-"""The tag that asks viewers to turn an image; of TIFF files it is applied on reading, of others never."""
+"""The tag that asks viewers to turn an image; it is applied on reading TIFF files, and never for other formats."""
 NEARLY_WHOLE = 1e-3
-"""A resampled mask's 0.9999999 is a 1."""
+"""A value of a mask this close to a whole number counts as that number: resampled masks hold 0.9999999."""
 MAX_PIXELS = 64_000_000
-"""A file that claims more is taken for a mistake, before it is decoded."""
+"""A file that claims more pixels is refused before it is decoded."""
 UNREADABLE, COLOURED = "images can't be read", "masks are coloured"
 UNKNOWN_VALUES = "masks hold values that data.classes gives to no class"
 PERCENTILES = (0.5, 99.5)
-"""Grey values between these become 0 to 255: a few bright pixels must not darken the rest."""
+"""Grey values between these percentiles become 0 to 255: a few bright pixels must not darken the rest."""
 
 
 def _opened(path: Path, kinds: Sequence[str]) -> Image.Image:
-    """The file with its header read, pixels not yet; bounded, and one page.
+    """The file with its header read and its pixels not yet decoded; its size is bounded, and it has one page.
 
-    `kinds` are what it must be by its content, whatever its ending: a JPEG mask called .png would bring its blur as
-    labels. Any, if there are none.
+    Its content must be of one of these `kinds`, whatever its ending: a JPEG mask called .png would bring its blur as
+    labels. Without `kinds`, every kind is accepted.
     """
     try:
         with warnings.catch_warnings():
@@ -42,11 +42,11 @@ def _opened(path: Path, kinds: Sequence[str]) -> Image.Image:
         raise DataError(f"can't read the image {path}: {_reason(error)}", UNREADABLE) from None
     if kinds and file.format not in kinds:
         file.close()
-        raise DataError(f"{path} is a {file.format} file by its content; give it the ending that it is")
+        raise DataError(f"{path} is a {file.format} file by its content; give it the ending of that format")
     if kinds == ("TIFF",) and file.getexif().get(ORIENTATION, 1) != 1:
         file.close()
         raise DataError(
-            f"{path} asks to be turned when it is shown, which its mask does not; save it as it is to be seen"
+            f"{path} has a tag that turns it for viewing, but its mask would not be turned; save it already turned"
         )
     if file.format == "PNG" and _is_wide_colour(path):
         file.close()
@@ -61,14 +61,14 @@ def _opened(path: Path, kinds: Sequence[str]) -> Image.Image:
 
 
 def _is_wide_colour(path: Path) -> bool:
-    """Bit depth and colour type stand at a fixed place in a PNG; Pillow keeps the upper bytes and does not tell."""
+    """Whether a PNG has 16 bits a colour, by the bytes in its header: Pillow cuts them to 8 without a warning."""
     with path.open("rb") as file:
         header = file.read(26)
     return header[24] == 16 and header[25] != 0
 
 
 def _reason(error: Exception) -> str:
-    return "it is no image of a known kind" if isinstance(error, UnidentifiedImageError) else str(error)
+    return "it is not an image of a known kind" if isinstance(error, UnidentifiedImageError) else str(error)
 
 
 def _is_grey(file: Image.Image) -> bool:
@@ -87,13 +87,13 @@ def is_colour(path: Path, kinds: Sequence[str] = ()) -> bool:
 
 
 def read_image(path: Path, kinds: Sequence[str] = ()) -> NDArray[Any]:
-    """(height, width) or, in colour, (height, width, 3); bytes unless the file has more than 8 bits."""
+    """The image, (height, width) or, in colour, (height, width, 3); bytes unless the file has more than 8 bits."""
     with _opened(path, kinds) as file:
         return _values(file, path, is_wide=file.mode.startswith(("I", "F")))
 
 
 def read_mask(path: Path, kinds: Sequence[str] = ()) -> NDArray[Any]:
-    """As an image; but a palette only colours the classes: their numbers are the indices."""
+    """The mask, read like an image, except that a palette only colours the classes: their numbers are its indices."""
     with _opened(path, kinds) as file:
         return _values(file, path, is_wide=file.mode == "P" or file.mode.startswith(("I", "F")))
 
@@ -111,7 +111,7 @@ def image_bytes(values: NDArray[Any], intensity: Intensity, path: Path) -> Bytes
 
 
 def label_values(values: NDArray[Any], classes: Classes, path: Path, *, is_lossy: bool = False) -> Bytes:
-    """A mask's values, (height, width): grey values or palette indices, each one that `classes` knows."""
+    """A mask's values, (height, width): grey values or palette indices; each of them is known to `classes`."""
     if values.ndim == 3:
         if (values != values[..., :1]).any():
             raise DataError(f"mask {path} is coloured; save one grey value (or palette index) for each class", COLOURED)
@@ -122,7 +122,7 @@ def label_values(values: NDArray[Any], classes: Classes, path: Path, *, is_lossy
 
 
 def _nearest(values: NDArray[Any], known: Sequence[int]) -> Bytes:
-    """JPEG blurs the values of a mask; each pixel goes back to the nearest known one."""
+    """Each value replaced by the nearest known one, because JPEG blurs the values of a mask."""
     table = np.array(known, np.uint8)[np.abs(np.subtract.outer(np.arange(256), known)).argmin(axis=1)]
     result: Bytes = table[values]
     return result
@@ -145,18 +145,18 @@ def checked_labels(values: NDArray[Any], classes: Classes, path: Path) -> Bytes:
 
 
 def _with_class(classes: Classes, values: Sequence[float]) -> str:
-    """Classes as TOML in one line, and one more of these values."""
+    """The classes, and one more class for these values, as TOML in one line."""
     more = {**classes, "other": [int(value) for value in values]}
     return "{" + ", ".join(f"{json.dumps(name)} = {list(members)}" for name, members in more.items()) + "}"
 
 
 def class_masks(labels: Bytes, classes: Classes) -> Bytes:
-    """(classes, height, width) of 0 and 1."""
+    """One mask of 0 and 1 for each class, (classes, height, width)."""
     return np.stack([np.isin(labels, list(members)) for members in classes.values()]).astype(np.uint8)
 
 
 def with_channels(image: Bytes, n_channels: int) -> Bytes:
-    """Grey as colour, or colour as grey."""
+    """The image with this number of channels: grey made colour, or colour made grey."""
     if image.shape[0] == n_channels:
         return image
     if n_channels == 1 and image.shape[0] == 3:
@@ -170,7 +170,7 @@ def wide(intensity: Intensity) -> Intensity:
 
 
 def to_bytes(values: NDArray[Any], intensity: Intensity, path: Path) -> Bytes:
-    """Grey values of any range to 0..255, by a stated policy, over all of the array."""
+    """Grey values of any range as 0 to 255, by the policy `intensity`, applied to the whole array."""
     from monai.transforms import ScaleIntensityRange
 
     if not np.isfinite(values).all():
@@ -178,7 +178,7 @@ def to_bytes(values: NDArray[Any], intensity: Intensity, path: Path) -> Bytes:
             f"{path} holds {int((~np.isfinite(values)).sum())} values that are no numbers (NaN or infinite)"
         )
     low, high = _window(values, intensity)
-    if not low < high and intensity == "percentile":  # Almost all of it is one value: what is left must not vanish.
+    if not low < high and intensity == "percentile":  # Almost all pixels have one value; the others must not vanish.
         low, high = _window(values, "minmax")
     if not low < high:
         return np.zeros(values.shape, np.uint8)

@@ -1,4 +1,4 @@
-"""From a site's items to its frames: decoded, labels to classes, grey values to bytes, brought to one size."""
+"""A site's files as frames: decoded, with labels as classes and grey values as bytes, and resized to one size."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -13,7 +13,7 @@ from fedce.data.pixels import Classes, Intensity, checked_labels, class_masks, t
 from fedce.data.resizing import How, resized_spacing, to_size
 from fedce.data.volumes import Plane, check_same_place, sliced
 
-OTHER_SIZE = "masks have another size than their images"
+OTHER_SIZE = "masks differ in size from their images"
 
 
 @dataclass(frozen=True)
@@ -28,10 +28,10 @@ class Reading:
 
 
 def read_frames(site: str, items: Sequence[Item], how: Reading, problems: Problems) -> Iterator[Frame]:
-    """All frames of a site, with every slice of a volume; what can't be read is a problem, and the next is tried."""
+    """All frames of a site, with every slice of a volume; a file that can't be read is noted, and the next is read."""
     colour = False
     for item in items:
-        with suppress(DataError):  # Told when it is read.
+        with suppress(DataError):  # The error is reported when the image is read.
             colour = colour or item.image.is_colour
     for i, item in enumerate(items):
         with problems.collected(f"site {site!r}"):
@@ -51,7 +51,8 @@ def _pictures(item: Item, how: Reading) -> Iterator[Picture]:
         if image.shape[1:] != labels.shape:
             (h, w), (mask_h, mask_w) = image.shape[1:], labels.shape
             raise DataError(
-                f"mask {item.mask.path} is {mask_w}x{mask_h}, its image {w}x{h}; they must be the same", OTHER_SIZE
+                f"mask {item.mask.path} is {mask_w}x{mask_h} pixels, its image {w}x{h}; both must have one size",
+                OTHER_SIZE,
             )
         yield item.name, image, labels, None
         return
@@ -86,5 +87,5 @@ def _frame(
 
 
 def _values(labels: Bytes) -> tuple[int, ...]:
-    """What is marked, by mask value."""
+    """The values of a mask other than 0."""
     return tuple(value for value in np.unique(labels).tolist() if value)

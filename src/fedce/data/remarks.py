@@ -9,11 +9,11 @@ from fedce.data.duplicates import FEWEST_IMAGES, Usual
 from fedce.data.inspection import Inspection
 
 FEW_CASES = 10
-"""A site that tests on fewer has a rough Dice."""
+"""The Dice of a site with fewer test cases is rough."""
 
 
 def summary(found: Inspection) -> list[str]:
-    """What stands out, in plain words."""
+    """What stands out in the data, in whole sentences."""
     n_images, n_cases = (sum(getattr(site, key) for site in found.sites) for key in ("n_images", "n_cases"))
     sentences = [f"{len(found.sites)} sites with {n_images} images of {n_cases} cases.", most_different(found)]
     sentences += [_near_duplicates(found), *not_judged(found.usual)]
@@ -26,7 +26,7 @@ def summary(found: Inspection) -> list[str]:
     volumes = [site for site in found.sites if site.spacing]
     if volumes:
         slices = ", ".join(f"{site.n_shown} of {site.n_images} at {site.name}" for site in volumes)
-        sentences.append(f"Slices with something marked: {slices}. Volumes are scored with all their slices.")
+        sentences.append(f"Slices with something marked: {slices}. A volume is scored on all its slices.")
     if negative := [f"{site.n_marked_nothing} at {site.name}" for site in volumes if site.n_marked_nothing]:
         sentences.append(f"Volumes in which nothing is marked: {', '.join(negative)}.")
     elif not empty:
@@ -36,7 +36,9 @@ def summary(found: Inspection) -> list[str]:
         sentences.append(f"{what.capitalize()}: {', '.join(empty)}.")
     few = [f"{site.name} ({site.n_test_cases})" for site in found.sites if site.n_test_cases < FEW_CASES]
     if few:
-        sentences.append(f"Tested on fewer than {FEW_CASES} cases, so with a rough Dice: {', '.join(few)}.")
+        sentences.append(
+            f"Sites with fewer than {FEW_CASES} test cases, whose Dice is therefore rough: {', '.join(few)}."
+        )
     return sentences + [f"{said.found}; if so, add {said.option}" for said in found.advice]
 
 
@@ -49,7 +51,7 @@ def most_different(found: Inspection) -> str:
     among = others.sum() / (len(others) * (len(others) - 1))
     return (
         f"{found.sites[far].name} looks most different: its grey values lie {found.mean_distances[far]:.1f} levels of "
-        f"255 from the others', which lie {among:.1f} from each other."
+        f"255 from those of the other sites, on average; the other sites' lie {among:.1f} levels from each other."
     )
 
 
@@ -61,16 +63,16 @@ def _near_duplicates(found: Inspection) -> str:
         "in two sites" if pair.across_sites else "in two splits of a site" if pair.across_splits else "in one split"
         for pair in found.duplicates
     )
-    pairs = "1 pair of cases is nearly the same" if n == 1 else f"{n} pairs of cases are nearly the same"
+    pairs = "1 pair of cases looks nearly the same" if n == 1 else f"{n} pairs of cases look nearly the same"
     return f"{pairs}: {', '.join(f'{count} {place}' for place, count in sorted(where.items()))}."
 
 
 def not_judged(usual: Sequence[Usual]) -> Iterator[str]:
-    """Where near-duplicates could not be looked for, or not as well as elsewhere."""
+    """Sites where near-duplicates could not be searched for, or less well than elsewhere."""
     if few := [f"{site.site} ({site.n_images})" for site in usual if not site.details]:
         yield (
-            f"Too few images (below {FEWEST_IMAGES}) or cases to know how alike the images of a site usually are, so "
-            f"that near-duplicates there are copies only, not frames of one scene: {', '.join(few)}."
+            f"Sites with too few images (below {FEWEST_IMAGES}) or cases to know how alike their images usually are: "
+            f"{', '.join(few)}. There only copies are found, not frames of one scene."
         )
     if blank := [f"{site.n_without_details} at {site.site}" for site in usual if site.n_without_details]:
-        yield f"Images without details to compare, which may have near-duplicates unseen: {', '.join(blank)}."
+        yield f"Images without details to compare, whose near-duplicates are not found: {', '.join(blank)}."

@@ -11,7 +11,7 @@ Shape = tuple[int, int]
 
 
 def to_size(image: NDArray[np.uint8], size: Shape, how: How, is_mask: bool = False) -> NDArray[np.uint8]:
-    """(channels, height, width) to that size: all of it stretched, all of it between black bars, or its middle."""
+    """An image (channels, height, width) at this size: stretched, between black bars, or cropped to its middle."""
     shape = (image.shape[1], image.shape[2])
     if shape == size:
         return image
@@ -21,7 +21,7 @@ def to_size(image: NDArray[np.uint8], size: Shape, how: How, is_mask: bool = Fal
 
 
 def from_size(mask: NDArray[np.uint8], shape: Shape, how: How) -> NDArray[np.uint8]:
-    """A mask (classes, height, width) at the shape that `to_size` was given."""
+    """A mask (classes, height, width), brought back to the shape that the image had before `to_size`."""
     size = (mask.shape[1], mask.shape[2])
     if how == "pad":
         mask = _middle(mask, _inside(shape, size))
@@ -48,7 +48,7 @@ def _padded(image: NDArray[np.uint8], size: Shape) -> NDArray[np.uint8]:
 
 
 def _inside(shape: Shape, size: Shape) -> Shape:
-    """How large an image of this shape becomes if all of it is to fit."""
+    """The size of an image of this shape when all of it is made to fit."""
     scale = min(size[0] / shape[0], size[1] / shape[1])
     return max(1, round(shape[0] * scale)), max(1, round(shape[1] * scale))
 

@@ -39,24 +39,24 @@ class SiteData:
     """(n, classes, height, width), 0 or 1."""
     files: tuple[str, ...] = field(repr=False)
     cases: tuple[str, ...] = field(repr=False)
-    """Whose image each is; a case is never in two splits."""
+    """The case (patient) that each image shows; a case is never in two splits."""
     split: Split = field(repr=False)
     origins: tuple[Origin, ...] = field(default=(), repr=False)
     """Sizes and spacings before resizing; empty for a built-in federation."""
 
     @cached_property
     def items(self) -> tuple[int, ...]:
-        """The number of the file that each image is of; the slices of a volume share one."""
+        """The number of the file that each image comes from; the slices of a volume share one number."""
         return tuple(origin.item for origin in self.origins) or tuple(range(len(self.images)))
 
     def file_of(self, row: int) -> str:
-        """An image's file by name; a slice is of its volume's."""
+        """The name of an image's file; for a slice, the file of its volume."""
         is_slice = bool(self.origins) and self.origins[row].spacing is not None
         return re.sub(r"#\d+$", "", self.files[row]) if is_slice else self.files[row]
 
     @cached_property
     def shown(self) -> NDArray[np.int64]:
-        """Rows of 2-D images and of slices with something marked; in other slices there is little to look at."""
+        """Rows of 2-D images and of slices with something marked; other slices show little."""
         if not self.origins:
             return np.arange(len(self.images))
         return np.flatnonzero([origin.spacing is None or bool(origin.values) for origin in self.origins])
@@ -67,7 +67,7 @@ class SiteData:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Changes with any pixel, label or split; tells nothing about them."""
+        """Digest that changes with any pixel, label or split, and reveals nothing about them."""
         digest = sha256()
         for array in (self.images, self.masks, self.split.train, self.split.validation, self.split.test):
             digest.update(repr((array.shape, array.dtype.str)).encode())
@@ -110,7 +110,7 @@ def load_sites(source: str | DataConfig = "fundus6", *, notify: Notify | None = 
 
 
 def site_names(config: DataConfig) -> list[str]:
-    """Who takes part, from folders and file names alone: no image is decoded."""
+    """The names of the sites, from folders and file names alone: no image is decoded."""
     if config.source in BUILT_IN:
         federation, scale = synthetic.FEDERATIONS[config.source], synthetic.SCALES[config.scale]
         whole = list(_chosen(synthetic.counts(federation, scale.share), config))
@@ -128,7 +128,7 @@ def _shard_name(site: str, i: int) -> str:
 
 
 def load_site(config: DataConfig, site: str, *, notify: Notify | None = None) -> Sites:
-    """One site alone, as it is in its hospital: a federation of one."""
+    """One site alone, as its hospital sees it: a federation of one."""
     uncut = site.rpartition(".")[0] if config.shards > 1 else site
     found = _load(config.model_copy(update={"sites": (uncut,)}), notify)
     chosen = tuple(member for member in found if member.name == site)
@@ -145,7 +145,7 @@ def _load(config: DataConfig, notify: Notify | None) -> Sites:
 
 
 def _chosen(by_site: Mapping[str, T], config: DataConfig) -> dict[str, T]:
-    """The sites that data.sites names, or all; the others are not even looked at."""
+    """The sites that data.sites names, or all sites; files of other sites are not opened."""
     for name in config.sites:
         if name not in by_site:
             raise DataError(f"data.sites names {name!r}{nearest(name, by_site)}; there are: {', '.join(by_site)}")
@@ -153,7 +153,7 @@ def _chosen(by_site: Mapping[str, T], config: DataConfig) -> dict[str, T]:
 
 
 def cut(site: SiteData, n_shards: int) -> list[SiteData]:
-    """A site as several smaller ones: the cases of each part are dealt out in turn, so every image keeps its part."""
+    """A site cut into smaller ones: the cases of each split are dealt out in turn, so every image keeps its split."""
     if n_shards == 1:
         return [site]
     shard_by_case: dict[str, int] = {}
@@ -189,9 +189,9 @@ def _from_files(config: DataConfig, notify: Notify) -> Sites:
     problems = Problems()
     classes: Classes = config.classes or FOREGROUND
     found = _chosen(find_items(config, problems), config)
-    # All of it is looked at before anything is refused, so that a user mends all of it at once.
+    # All files are checked before any is refused, so that a user sees all problems at once.
     members = [_member(name, items, classes, config, notify, problems) for name, items in found.items()]
-    if not config.sites:  # Otherwise a group may well name files of a site that is not looked at.
+    if not config.sites:  # With data.sites, a group may name files of a site that is left out.
         _check_groups(found, config, problems)
     problems.raise_any(config.source)
     return Sites(config, classes, tuple(_alike([member for member in members if member])))
@@ -223,7 +223,7 @@ def _member(
         problems.add(str(error))
         return None
     for case, first, second in leaks(cases, shares.parts):
-        problems.add(f"site {name!r}: case {case!r} is in {first} and in {second}; a case must not be in two")
+        problems.add(f"site {name!r}: case {case!r} is in {first} and in {second}; a case must be in one split only")
     if any(item.is_volume for item in items):
         shares = _trained_slices(name, items, cached, shares, config, problems)
     files = tuple(origin.name for origin in cached.origins)
@@ -233,7 +233,7 @@ def _member(
 def _trained_slices(
     name: str, items: Sequence[Item], cached: site_cache.Cached, shares: Split, config: DataConfig, problems: Problems
 ) -> Split:
-    """Of the training volumes, the slices that data.slices and data.empty_slices choose; other parts stay whole."""
+    """The split with only those training slices that data.slices and data.empty_slices choose."""
     train = shares.train
     is_marked = np.array([bool(cached.origins[row].values) for row in train])
     if not is_marked.any():
@@ -252,7 +252,7 @@ def _trained_slices(
 def _read(
     name: str, items: Sequence[Item], classes: Classes, config: DataConfig, notify: Notify, problems: Problems
 ) -> Cached | None:
-    """From the cache, or decoded into it."""
+    """A site's images from the cache; images that are not there are decoded into it first."""
     how = Reading(classes, config.size, config.resize, config.intensity, config.plane)
     contents: list[str] = []
     for item in items:
@@ -270,7 +270,7 @@ def _read(
 
 
 def _case_of(items: Sequence[Item], site: str, file: str) -> str:
-    """The case of a file that data.groups names, as "file" or "site/file", with or without its ending; or nothing."""
+    """The case of a file that data.groups names as "file" or "site/file", with or without its ending; "" if unknown."""
     names = {file, file.removeprefix(f"{site}/")}
     return next((item.case for item in items if names & {item.name, item.image.name}), "")
 
@@ -283,7 +283,7 @@ def _check_groups(found: Mapping[str, Sequence[Item]], config: DataConfig, probl
 
 
 def _alike(members: Sequence[SiteData]) -> Iterator[SiteData]:
-    """Grey sites among colour ones become colour; sites of another size can't train one model."""
+    """The sites with equal channels (grey images become colour where a site has colour); sizes must be equal."""
     n_channels = max(member.images.shape[1] for member in members)
     first = members[0]
     for member in members:
@@ -297,7 +297,7 @@ def _alike(members: Sequence[SiteData]) -> Iterator[SiteData]:
 
 
 def with_n_channels(site: SiteData, n_channels: int) -> SiteData:
-    """A grey site's only channel repeated."""
+    """The site with its single grey channel repeated."""
     shape = (len(site.images), n_channels, *site.images.shape[2:])
     return site if site.images.shape == shape else replace(site, images=np.broadcast_to(site.images, shape))
 
@@ -316,7 +316,7 @@ def _built_in(config: DataConfig, notify: Notify) -> Sites:
 
 
 def _drawn(config: DataConfig, site: str, n: int, size: int, files: Sequence[str], notify: Notify) -> Cached:
-    """Generated once, then mapped from the cache; a changed generator has another key."""
+    """A built-in site's images: drawn once, then mapped from the cache; a changed generator has another key."""
     key = site_cache.key_of([_generator_version()], [config.source, site, n, size, config.seed])
     if (cached := _known(key, site, notify)) is not None:
         return cached
@@ -329,7 +329,7 @@ def _drawn(config: DataConfig, site: str, n: int, size: int, files: Sequence[str
 
 
 def _known(key: str, site: str, notify: Notify) -> Cached | None:
-    """From the cache; told where something is there that can't be used."""
+    """The site's images from the cache; if they are there but can't be used, `notify` gets a line."""
     cached = site_cache.load(key)
     if cached is None and (folder := site_cache.folder_of(key)).exists():
         notify(f"the cache of site {site} in {folder} was changed since it was written; it is made again")
@@ -343,7 +343,7 @@ def _generator_version() -> str:
 
 
 def chunks(array: Pixels) -> Iterator[Pixels]:
-    """A few images at a time: a site's may be mapped from disk and larger than the memory."""
+    """A few images at a time: a site's images may be mapped from disk and exceed the memory."""
     n = max(1, CHUNK_BYTES // array[0].size)
     for start in range(0, len(array), n):
         yield array[start : start + n]

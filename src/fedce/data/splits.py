@@ -26,7 +26,7 @@ class Split:
 
 
 def split(site: str, cases: Sequence[str], shares: tuple[float, float, float], seed: int) -> Split:
-    """Whole cases, drawn at random: the same for the same site name, cases and seed. Shares are of the cases."""
+    """A random split by whole cases; site name, cases and seed alone decide it. `shares` are shares of the cases."""
     names = sorted(set(cases), key=cases.index)
     n_validation, n_test = round(len(names) * shares[1]), round(len(names) * shares[2])
     sizes = (len(names) - n_validation - n_test, n_validation, n_test)
@@ -54,13 +54,13 @@ def _by_part(parts: NDArray[np.int64]) -> Split:
 
 
 def spread_out(rows: NDArray[np.int64], part: float) -> NDArray[np.int64]:
-    """A part of the rows, at even distances: the same rows for the same part, whatever any seed is."""
+    """A part of the rows, at even distances, so that no seed matters."""
     n = round(part * len(rows))
     return rows[((np.arange(n) + 0.5) * len(rows) / max(n, 1)).astype(np.int64)]
 
 
 def joined(cases: Sequence[str], groups: Sequence[Sequence[str]]) -> list[str]:
-    """Cases, those of a group under one name; groups that share a case are one group."""
+    """The cases, with one name for all cases of a group; groups that share a case are one group."""
     name_of: dict[str, str] = {case: case for case in cases}
 
     def root(case: str) -> str:
@@ -75,7 +75,7 @@ def joined(cases: Sequence[str], groups: Sequence[Sequence[str]]) -> list[str]:
 
 
 def leaks(cases: Sequence[str], parts: Mapping[str, NDArray[np.int64]]) -> list[tuple[str, str, str]]:
-    """Cases that two parts share, with those parts' names; empty unless a datalist states its own split."""
+    """Cases that two parts share, with the two parts' names; empty unless a datalist states its own split."""
     seen: dict[str, str] = {}
     found = set()
     for name, rows in parts.items():

@@ -1,4 +1,4 @@
-"""Volumes as stacks of slices in the patient's own orientation, and what ITK and nibabel read."""
+"""Volumes read by ITK and nibabel, as stacks of slices in the patient's own orientation."""
 
 import gzip
 from collections.abc import Iterator
@@ -20,15 +20,15 @@ MAX_VOXELS = 512_000_000
 # NIfTI's axes point to the patient's right, front and head; DICOM's, and ITK's, to left, back and head.
 TO_RAS = np.diag([-1.0, -1.0, 1.0])
 TOLERANCE_MM = 0.1
-"""A mask that lies further than this from its image belongs to another."""
-# How slices are looked at: the axes of a (superior, posterior, left) array as slices, rows and columns. Head up where
+"""A mask that lies further than this from its image belongs to another image."""
+# How slices are shown: the axes of a (superior, posterior, left) array as slices, rows and columns. The head is up if
 # rows run along the body; the patient's right is on the picture's left, as radiologists expect.
 AXES = {"axial": (0, 1, 2), "coronal": (1, 0, 2), "sagittal": (2, 0, 1)}
 
 
 @dataclass(frozen=True)
 class Volume:
-    """Slices of one plane."""
+    """A volume as parallel slices."""
 
     values: NDArray[Any]
     """(slices, rows, columns)."""
@@ -39,7 +39,7 @@ class Volume:
 def sliced(image: Any, plane: Plane) -> Volume:
     import SimpleITK as sitk
 
-    # A 2D file, as a slice that was saved alone, has no third direction to turn.
+    # A 2-D file, such as a slice that was saved alone, has no third direction to turn.
     if image.GetDimension() == 2:
         rows, columns = image.GetSpacing()[::-1]
         return Volume(sitk.GetArrayFromImage(image)[None], (1.0, rows, columns))
@@ -69,7 +69,7 @@ def unsliced(values: NDArray[Any], like: Any, plane: Plane) -> Any:
 
 
 def nifti_bytes(image: Any) -> bytes:
-    """A compressed NIfTI file; the same for the same image, as gzip is not told the time."""
+    """A compressed NIfTI file; equal images give equal bytes, because gzip's time stamp is left out."""
     import nibabel
     import SimpleITK as sitk
 
@@ -86,7 +86,7 @@ def nifti_bytes(image: Any) -> bytes:
 
 
 def checked(image: Any, path: Path) -> Any:
-    """What a reader gave, if it can be used: bounded, finite, one value a voxel."""
+    """The image that a reader returned, after a check that it is bounded and finite with one value for each voxel."""
     import SimpleITK as sitk
 
     if not isinstance(image, sitk.Image):
@@ -105,7 +105,7 @@ def checked(image: Any, path: Path) -> Any:
 
 @contextmanager
 def itk_errors(path: Path) -> Iterator[None]:
-    """ITK's errors as one line, and its warnings, which it would write to stderr by itself, not at all."""
+    """Turn ITK's errors into one line, and silence its warnings, which it would write to stderr."""
     import SimpleITK as sitk
 
     sitk.ProcessObject.SetGlobalWarningDisplay(False)
@@ -116,7 +116,7 @@ def itk_errors(path: Path) -> Iterator[None]:
 
 
 def read_file(path: Path) -> Any:
-    """Whatever ITK knows."""
+    """A volume of any format that ITK reads."""
     with itk_errors(path):
         reader = read_header(path)
         check_shape(reader.GetSize(), path)
@@ -124,9 +124,9 @@ def read_file(path: Path) -> Any:
 
 
 def read_nifti(path: Path, channel: int | None = None) -> Any:
-    """By nibabel: ITK reads a NaN, and what is missing of a truncated file, as zero and says nothing.
+    """A NIfTI volume, read by nibabel: ITK would read a NaN, or the missing end of a file, as zero without a warning.
 
-    Of several volumes in one file, `channel` is read, if it is asked for.
+    `channel` chooses one of several volumes in a file.
     """
     with itk_errors(path):
         return _nifti(path, channel)
@@ -156,7 +156,9 @@ def _nifti(path: Path, channel: int | None) -> Any:
         spacing = np.linalg.norm(to_lps, axis=0)
         direction = to_lps / np.where(spacing > 0, spacing, 1)
         if not np.isfinite(affine).all() or np.abs(direction.T @ direction - np.eye(3)).max() > 0.01:
-            raise DataError(f"{path} has an affine whose axes are not at right angles; resample it, or mend its header")
+            raise DataError(
+                f"{path} has an affine whose axes are not at right angles; resample it, or correct its header"
+            )
         image.SetSpacing(spacing.tolist())
         image.SetDirection(_nearest_rotation(direction).ravel().tolist())
         image.SetOrigin((TO_RAS @ affine[:3, 3]).tolist())
@@ -164,14 +166,14 @@ def _nifti(path: Path, channel: int | None) -> Any:
 
 
 def _nearest_rotation(direction: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Headers are rounded; ITK wants axes at right angles to the last digit."""
+    """The rotation nearest to a rounded header's: ITK wants axes at right angles to the last digit."""
     u, _, v = np.linalg.svd(direction)
     rotation: NDArray[np.float64] = u @ v
     return rotation
 
 
 def read_header(path: Path) -> Any:
-    """What a file says of itself, without its voxels."""
+    """A file's header, without its voxels."""
     import SimpleITK as sitk
 
     with itk_errors(path):
@@ -189,14 +191,14 @@ def check_shape(size: tuple[int, ...], path: Path) -> None:
 
 
 def check_same_place(image: Any, mask: Any, image_path: Path, mask_path: Path) -> None:
-    """An image and its mask are on the same grid, at the same place."""
+    """Check that an image and its mask lie on the same grid, at the same place."""
     if image.GetSize() != mask.GetSize():
         sizes = ["x".join(map(str, one.GetSize())) for one in (mask, image)]
         raise DataError(
-            f"mask {mask_path} is {sizes[0]}, its image {image_path.name} {sizes[1]}; they must be the same",
-            "masks have another size than their volumes",
+            f"mask {mask_path} is {sizes[0]} voxels, its image {image_path.name} {sizes[1]}; both must have one size",
+            "masks differ in size from their volumes",
         )
-    # The corners tell of origin, spacing and direction at once, in millimetres.
+    # The corners depend on origin, spacing and direction at once, in millimetres.
     for corner in product(*((0, size - 1) for size in image.GetSize())):
         places = [np.array(one.TransformIndexToPhysicalPoint(corner)) for one in (image, mask)]
         distance = float(np.abs(places[0] - places[1]).max())
@@ -211,4 +213,4 @@ def check_same_place(image: Any, mask: Any, image_path: Path, mask_path: Path) -
 def _reason(error: RuntimeError) -> str:
     """ITK's errors run over many lines; the last says what is wrong."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1].rpartition("): ")[2] if lines else "it is no volume of a known kind"
+    return lines[-1].rpartition("): ")[2] if lines else "it is not a volume of a known kind"

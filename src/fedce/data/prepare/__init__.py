@@ -1,4 +1,4 @@
-"""Public data sets as they are published to a folder of sites that `fedce run` reads. See docs/public-data.md."""
+"""Converts published data sets into a folder of sites that `fedce run` reads. See docs/public-data.md."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,23 +21,23 @@ Task = Literal["prostate", "fundus"]
 Notify = Callable[[str], None]
 SOURCES: Mapping[Task, tuple[Source, ...]] = {"prostate": prostate.SOURCES, "fundus": fundus.SOURCES}
 SIZE = 256
-"""Side of the images in the experiment that is written; the published ones have many sizes."""
+"""Side of the images in the experiment file that is written; published images have many sizes."""
 SAVE_SECONDS = 5.0
-"""How much work a kill may cost; what was done since is done again, to the same bytes."""
+"""The ledger is saved after this many cases; after a kill, only later cases are converted again, to the same bytes."""
 
 
 @dataclass(frozen=True)
 class SiteSummary:
-    """What became of one source."""
+    """How one source was converted."""
 
     source: Source
     n_found: int
-    """Cases with image and masks, of which known defects are left out."""
+    """Cases with image and masks; known defects are left out."""
     n_published: int
     left_out: tuple[str, ...]
     unmatched: tuple[str, ...]
     n_images: int
-    """Images written; with views split, a stereo photograph gives two."""
+    """Images written; with `split_views`, a stereo photograph gives two."""
 
     @property
     def missing(self) -> bool:
@@ -46,7 +46,7 @@ class SiteSummary:
 
 @dataclass(frozen=True)
 class Summary:
-    """What was found and what was made."""
+    """What was found and what was converted."""
 
     out: Path
     sites: tuple[SiteSummary, ...]
@@ -54,7 +54,7 @@ class Summary:
 
 @dataclass
 class _Ledger:
-    """OUT/prepared.json: what each output was made from, so that it is not made again."""
+    """OUT/prepared.json: the source files of each output, so that no output is made twice."""
 
     path: Path
     sites: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -73,7 +73,7 @@ class _Ledger:
             self.save()
 
     def forget(self, site: str, case: Case, keep: Collection[str] = ()) -> None:
-        """Remove what was made from an earlier state of a case's files."""
+        """Remove outputs that were made from an earlier state of a case's files."""
         earlier = self.sites[site]["cases"].pop(case.name, {"outputs": {}})
         for name in earlier["outputs"].keys() - set(keep):
             (self.path.parent / site / name).unlink(missing_ok=True)
@@ -89,10 +89,10 @@ def sources_of(task: Task, split_views: bool = False) -> tuple[Source, ...]:
 
 
 def prepare(task: Task, source: Path, out: Path, notify: Notify, split_views: bool = False) -> Summary:
-    """Find, pair and convert the sources below a folder; what is already made from the same files is kept.
+    """Find, pair and convert the sources below a folder; outputs already made from the same files are kept.
 
-    Everything is paired before anything is converted. A case that can't be converted does not stop the others; all such
-    are raised together at the end. `split_views` makes an image of each view of a stereo photograph (D18).
+    All files are paired before any is converted. A case that can't be converted does not stop the others; one error at
+    the end names all such cases. `split_views` makes an image of each view of a stereo photograph (D18).
     """
     items = sources_of(task, split_views)
     found = _find(task, source)
@@ -107,7 +107,7 @@ def prepare(task: Task, source: Path, out: Path, notify: Notify, split_views: bo
 
 
 def _find(task: Task, source: Path) -> dict[str, Found]:
-    """What lies below the user's folder, by site; names that can't be told apart are raised together."""
+    """The files below the user's folder, by site; one error names all cases with ambiguous file names."""
     if not source.is_dir():
         raise DataError(f"no such folder: {source}; give the folder that holds the downloaded data sets")
     found: dict[str, Found] = {}
@@ -162,7 +162,7 @@ def _make_site(
             "unmatched": found.unmatched,
             "cases": ledger.sites.get(item.site, {"cases": {}})["cases"],
         }
-        ledger.save()  # A folder that is being filled is known as such from the start.
+        ledger.save()  # From the start, the ledger marks the folder as one that fedce fills.
         try:
             _convert(item, cases, source, ledger, notify, problems)
         finally:
@@ -174,11 +174,11 @@ def _make_site(
 def _convert(
     item: Source, cases: Sequence[Case], source: Path, ledger: _Ledger, notify: Notify, problems: Problems
 ) -> None:
-    """Make what is not made yet."""
+    """Convert the cases that are not converted yet."""
     stamps = {case.name: _stamp(item, case, source) for case in cases}
     todo = [case for case in cases if not ledger.is_made(item.site, case, stamps[case.name])]
     if gone := sorted(ledger.sites[item.site]["cases"].keys() - stamps.keys()):
-        notify(f"{item.site}: {len(gone)} prepared before are no longer in {source} ({gone[0]}, ...); they are kept")
+        notify(f"{item.site}: {len(gone)} cases prepared earlier are no longer in {source} ({gone[0]}, ...); kept")
     notify(f"{item.site}: {len(todo)} of {len(cases)} cases to convert")
     said = monotonic()
     cases_by_note: dict[str, list[str]] = {}
@@ -212,7 +212,7 @@ def _convert(
 
 
 def _stamp(item: Source, case: Case, source: Path) -> str:
-    """Changes when a source file does, or what converts it."""
+    """Digest that changes with a case's source files and with the code that converts them."""
     status = {str(path.relative_to(source)): path.stat() for path in case.all_files}
     files = {name: (this.st_size, this.st_mtime_ns) for name, this in status.items()}
     return sha256(repr((files, item.convert.__name__, _version())).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Disc and cup from what graders left behind: contours drawn into copies of a photograph, or votes."""
+"""Masks of disc and cup from graders' work: contours drawn into copies of a photograph, or votes."""
 
 from collections.abc import Sequence
 
@@ -11,17 +11,17 @@ from fedce.data.pixels import Bytes
 Mask = NDArray[np.bool_]
 
 DRAWN = 16
-"""A pen changes a pixel by more than this; what JPEG does to a copy is mostly less."""
+"""A pen changes a pixel by more than this; JPEG mostly changes a copy's pixels by less."""
 RIM_SHARE = 0.03
-"""How far inside the disc the cup is looked for where its line touches the disc's, as a share of the diameter."""
+"""If the cup's line touches the disc's, the cup is searched for this share of the diameter inside the disc."""
 CUP_SHARES = (0.1, 0.95)
-"""A cup is at least and at most so wide, as a share of its disc; anything else is a speck, or the disc's own line."""
+"""Smallest and largest width of a cup, as a share of its disc; anything else is a speck, or the disc's own line."""
 LARGEST_DISC = 0.5
-"""Of the photograph's shorter side; what is larger is the edge of the field of view, which JPEG changes most."""
+"""Largest disc as a share of the photograph's shorter side; a larger shape is the edge of the field of view."""
 
 
 def disc_and_cup(photo: Bytes, drawn: Bytes) -> tuple[Mask, Mask] | None:
-    """The two contours that an expert drew into a copy of the photo, filled; None if they can't be told.
+    """The two contours that an expert drew into a copy of the photo, filled; None if they can't be recognised.
 
     Each is the convex hull of its line, because some lines are open or touch the other one.
     """
@@ -30,7 +30,7 @@ def disc_and_cup(photo: Bytes, drawn: Bytes) -> tuple[Mask, Mask] | None:
     if (disc := _hull(line)) is None:
         return None
     cup = _cup_within(disc, changed & disc & ~line)
-    if cup is None:  # Perhaps its line touches the disc's.
+    if cup is None:  # Perhaps the cup's line touches the disc's.
         cup = _cup_within(disc, changed & _shrunk(disc))
     return None if cup is None else (disc, cup)
 
@@ -43,7 +43,7 @@ def _cup_within(disc: Mask, lines: Mask) -> Mask | None:
 
 
 def _largest(lines: Mask) -> Mask:
-    """Of the connected lines the one that spans the largest box; none if there are none."""
+    """The connected line that spans the largest box; an empty mask if there is no line."""
     from scipy import ndimage
 
     labels, _ = ndimage.label(lines, structure=np.ones((3, 3)))
@@ -57,7 +57,7 @@ def _largest(lines: Mask) -> Mask:
 
 
 def _hull(line: Mask) -> Mask | None:
-    """The filled convex hull; None of what encloses nothing."""
+    """The filled convex hull of a line; None if the line encloses nothing."""
     from scipy.spatial import ConvexHull, QhullError
 
     points = np.argwhere(line)
@@ -97,7 +97,7 @@ def bounds(mask: Mask) -> tuple[int, int, int, int]:
 
 
 def diameter(mask: Mask) -> int:
-    """The longer side of the box around it."""
+    """The longer side of the box around the mask."""
     top, bottom, left, right = bounds(mask)
     return max(bottom - top, right - left)
 

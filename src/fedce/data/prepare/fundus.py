@@ -18,7 +18,7 @@ CLASSES = {"disc": [128, 255], "cup": [255]}
 CASE_PATTERN_OF_VIEWS = "(.+?)(?:__.*)?"
 """Both views of an eye are one case."""
 CROP_DIAMETERS = 2.5
-"""A whole photograph leaves a disc of a few pixels; this much around it is kept."""
+"""Side of the square that is kept, in disc diameters: in a whole photograph the disc has only a few pixels."""
 N_EXPERTS = 6
 THREE_OF_FOUR = 160
 """Between two and three quarters of 255: a soft map is the mean of four experts, and a tie is no majority."""
@@ -114,7 +114,7 @@ def views_of(photo: Bytes) -> dict[str, slice]:
 
 
 def convert_refuge(case: Case, note: Note) -> Outputs:
-    """0 is cup, 128 rim and 255 background, which is ours upside down."""
+    """REFUGE's values are 0 for cup, 128 for rim and 255 for background: the reverse of ours."""
     values = grey(case.files["mask"][0])
     return cropped(case, colour(case.files["image"][0]), values < 192, values < 64)
 
@@ -128,12 +128,12 @@ def convert_riga(case: Case, note: Note) -> Outputs:
         if drawn.shape != photo.shape:
             raise DataError(f"{path} is {size_of(drawn)}, its photograph {size_of(photo)}; expected a copy of it")
         if (pair_of_masks := disc_and_cup(photo, drawn)) is None:
-            note(f"the contours of expert {i} can't be told; this expert does not vote")
+            note(f"the contours of expert {i} can't be recognised; this expert does not vote")
         else:
             votes.append(pair_of_masks)
     if 2 * len(votes) <= N_EXPERTS:
         raise DataError(
-            f"{case.files['image'][0]}: disc and cup can be told for only {len(votes)} of {N_EXPERTS} experts; "
+            f"{case.files['image'][0]}: disc and cup can be recognised for only {len(votes)} of {N_EXPERTS} experts; "
             "download its files again, or move them away"
         )
     discs, cups = zip(*votes, strict=True)
@@ -217,7 +217,7 @@ SOURCES = (
     riga(
         site="BinRushed",
         title="RIGA, Bin Rushed",
-        download="BinRushed.zip of the RIGA deposit; of BinRushed1 keep only the corrected folder.",
+        download="BinRushed.zip of the RIGA deposit; keep only the corrected folder of BinRushed1.",
         layout="RIGA/BinRushed/<folder>/imageNprime.jpg\n"
         "RIGA/BinRushed/<folder>/imageN-1.jpg to imageN-6.jpg (some are .tif)",
         published=195,
@@ -272,7 +272,7 @@ SOURCES = (
 SOURCES_BY_VIEW = tuple(
     replace(
         source,
-        masks="the published average of two experts; each view an image, without contours left out; not cropped",
+        masks="the published average of two experts; each view is an image, except views without contours; not cropped",
         convert=convert_rim_one_views,
     )
     if source.convert is convert_rim_one

@@ -23,7 +23,7 @@ PROSTATEX_LIST = "image_list.csv"
 
 
 def find_i2cvb(root: Path) -> Found:
-    """GE/<patient>/T2W/*.dcm with GT/prostate/*.dcm beside it, and the same for Siemens."""
+    """GE/<patient>/T2W/*.dcm with GT/prostate/*.dcm beside it, and Siemens/<patient> likewise."""
 
     def case(patient: Path) -> str:
         return f"{patient.parent.name}_{patient.name}".replace(" ", "_")
@@ -88,7 +88,7 @@ def find_promise12(root: Path) -> Found:
 
 
 def find_prostatex(root: Path) -> Found:
-    """Either edition of the masks says which T2 series they were drawn on; a patient often has several."""
+    """Both editions of the masks state which T2 series they were drawn on; a patient often has several."""
     masks = by_case(
         (path for path in files_below(root, ".nii.gz") if path.parent.name == "mask_prostate"),
         r"(ProstateX-\d+)\.nii\.gz",
@@ -110,7 +110,7 @@ def _segmented_series(root: Path) -> Mapping[str, Role]:
             drawn_on = referenced_series(masks[patient][0][0])
             images[patient] = [files for files in scans if series_uid(files) == drawn_on]
         else:
-            images[patient] = scans[:1]  # Any of them, to be listed as a patient whose mask is missing.
+            images[patient] = scans[:1]  # Any one of them, so that the patient is listed as one without a mask.
     return {"image": images, "mask": masks}
 
 
@@ -135,7 +135,7 @@ def _listed_series(root: Path) -> Role:
     )
 
     def is_listed(folder: Path) -> bool:
-        # As in 4.000000-t2tsetra-61946: patient / study / number, description, end of the series' UID.
+        # Such as 4.000000-t2tsetra-61946 in patient / study: number, description, end of the series' UID.
         match = re.match(r"(\d+)(?:\.0+)?-", folder.name)
         return bool(match) and numbers.get(folder.parents[1].name) == int(match[1] if match else 0)
 
@@ -170,7 +170,7 @@ SOURCES = (
         licence="CC BY-SA 4.0",
         download="Task05_Prostate.tar; unpack it.",
         layout="Task05_Prostate/imagesTr/prostate_NN.nii.gz\nTask05_Prostate/labelsTr/prostate_NN.nii.gz",
-        masks="peripheral zone (1) and transition zone (2) together; of the two sequences T2 is taken, ADC is not",
+        masks="peripheral zone (1) and transition zone (2) together; the T2 sequence is used, ADC is not",
         published=32,
         find=find_msd,
         convert=convert_volume,

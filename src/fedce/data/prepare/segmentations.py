@@ -1,6 +1,6 @@
-"""DICOM segmentation objects: frames of several segments in one file, each of which says where it lies.
+"""DICOM segmentation objects: frames of several segments in one file, each with its position.
 
-SimpleITK decodes the frames; the nested tables that tell their places it does not read, so these few are read here.
+SimpleITK decodes the frames, but not the nested tables with their positions; the few that are needed are read here.
 """
 
 import struct
@@ -25,7 +25,7 @@ ITEM_END, SEQUENCE_END = 0xFFFE_E00D, 0xFFFE_E0DD
 UNDEFINED = 0xFFFF_FFFF
 WITH_LONG_LENGTH = {b"OB", b"OD", b"OF", b"OL", b"OV", b"OW", b"SQ", b"SV", b"UC", b"UN", b"UR", b"UT", b"UV"}
 OFF_GRID = 0.1
-"""Of a voxel; a frame that lies further from the image's grid belongs to another one."""
+"""Part of a voxel; a frame that lies further from the image's grid belongs to another image."""
 
 
 def referenced_series(path: Path) -> str:
@@ -67,7 +67,7 @@ def _read(path: Path) -> Elements:
     except (struct.error, KeyError, IndexError, ValueError) as error:
         if isinstance(error, DataError):
             raise
-        raise DataError(f"{path} is no whole DICOM segmentation; download it again, or move it away") from None
+        raise DataError(f"{path} is not a complete DICOM segmentation; download it again, or move it away") from None
     return elements
 
 

@@ -10,23 +10,23 @@ from fedce.data.dicom import ENDINGS
 Files = tuple[Path, ...]
 """The files of one image or mask: one, or the slices of a DICOM series."""
 Role = Mapping[str, list[Files]]
-"""For each case, what was found for it; more than one is ambiguous."""
+"""For each case, the files that were found for it; more than one is ambiguous."""
 Note = Callable[[str], None]
-"""Takes what should be known about a case that is being converted."""
+"""Receives remarks about a case that is being converted."""
 Outputs = dict[str, bytes]
 """Contents of the files of a case, by their path below the site's folder."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """One patient's image with its masks, by role: image, mask, disc, expert 3, ..."""
+    """One patient's files by role: image, mask, disc, expert 3, ..."""
 
     name: str
     files: Mapping[str, Files]
 
     @property
     def all_files(self) -> list[Path]:
-        """Also the voxels of a .mhd header, which stand in a file of their own."""
+        """All files of the case; with a .mhd header, also the file that holds its voxels."""
         named = [path for files in self.files.values() for path in files]
         voxels = [path.with_suffix(".raw") for path in named if path.suffix == ".mhd"]
         return named + [path for path in voxels if path.exists()]
@@ -34,15 +34,15 @@ class Case:
 
 @dataclass(frozen=True)
 class Found:
-    """What lies in a source's folder."""
+    """The files in a source's folder."""
 
     cases: tuple[Case, ...]
     unmatched: tuple[str, ...] = ()
     """Files without their counterpart, one line each; they are left out."""
     problems: tuple[str, ...] = ()
-    """What can't be decided by name, one line each; nothing is converted before they are mended."""
+    """Ambiguous file names, one line each; nothing is converted before they are resolved."""
     published: int | None = None
-    """Cases that this edition of the source has, where it is not the usual one."""
+    """Number of cases of this edition of the source, if it is not the usual edition."""
 
 
 @dataclass(frozen=True)
@@ -52,15 +52,15 @@ class Source:
     site: str
     title: str
     folder: str
-    """Where it is expected, below the user's folder."""
+    """The source's folder, below the user's folder."""
     url: str
     licence: str
     download: str
     layout: str
     masks: str
-    """How its masks become ours."""
+    """How the published masks are converted."""
     published: int
-    """Cases with masks, as the source states; of its usual edition, if there are several."""
+    """Number of cases with masks, as the source states for its usual edition."""
     find: Callable[[Path], Found]
     convert: Callable[[Case, Note], Outputs]
     defects: Mapping[str, str]
@@ -68,14 +68,14 @@ class Source:
 
 
 def files_below(folder: Path, *suffixes: str) -> Iterator[Path]:
-    """Files with one of these suffixes at any depth, sorted; hidden ones (._name in archives from a Mac) are passed."""
+    """Files with one of these suffixes at any depth, sorted; hidden ones (._name in Mac archives) are left out."""
     for path in sorted(folder.rglob("*")):
         if path.name.lower().endswith(suffixes) and not path.name.startswith(".") and path.is_file():
             yield path
 
 
 def by_case(paths: Iterable[Path], name: str, numbered_by_folder: bool = False) -> Role:
-    """Files whose whole name matches, by the case that its first group tells, with the folder if that is needed."""
+    """Files whose whole name matches the pattern `name`, by case: the pattern's first group, or folder and group."""
     found: dict[str, list[Files]] = {}
     for path in paths:
         if match := re.fullmatch(name, path.name):
@@ -98,7 +98,7 @@ def is_dicom(path: Path) -> bool:
 
 
 def pair(root: Path, roles: Mapping[str, Role]) -> Found:
-    """Cases that have just one file or series in every role. Only the name decides, never the order of files."""
+    """Cases that have exactly one file or series in every role. Only names decide, never the order of files."""
     cases, unmatched, problems = [], [], []
     for name in sorted(set().union(*roles.values())):
         found = {role: candidates.get(name, []) for role, candidates in roles.items()}

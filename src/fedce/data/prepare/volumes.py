@@ -33,7 +33,7 @@ def convert_volume(case: Case, note: Note) -> Outputs:
 
 
 def read_volume(files: Files) -> Any:
-    """One file, or a DICOM series; of a file with several sequences the first, which is T2."""
+    """The volume in one file or in a DICOM series; if a file holds several sequences, the first, which is T2."""
     if len(files) > 1:
         return read_slices(files)
     read = partial(read_nifti, channel=0) if ending(files[0], [NIFTI]) else read_file
@@ -55,7 +55,7 @@ def _tag(path: Path, tag: str) -> str:
 
 
 def whole_gland(mask: Any, case: Case) -> Any:
-    """Any zone is gland."""
+    """The mask of the whole gland: all zones together."""
     import SimpleITK as sitk
 
     gland = sitk.Cast(mask != 0, sitk.sitkUInt8)
