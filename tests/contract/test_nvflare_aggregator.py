@@ -88,8 +88,8 @@ def test_weights_sum_to_one_over_those_present():
 @pytest.mark.parametrize(
     ("bad", "reason"),
     [
-        (update("c", 1, [np.nan, 1.0]), "no numbers"),
-        (update("c", 1, [np.inf, 1.0]), "no numbers"),
+        (update("c", 1, [np.nan, 1.0]), "not numbers"),
+        (update("c", 1, [np.inf, 1.0]), "not numbers"),
         (typed("c", np.array([1e300, 0.0])), "too large"),
         (typed("a0", np.array([10**6, 10**6])), "not those of the others' model"),
         (typed("c", np.array(["x", "y"])), "expected numbers"),
@@ -99,7 +99,7 @@ def test_weights_sum_to_one_over_those_present():
         (update("c", 1, [1.0, 1.0], error=1.5), "from 0 to 1"),
         (update("c", 1, [1.0, 1.0], error=-0.1), "from 0 to 1"),
         (update("c", 1, [1.0, 1.0, 1.0]), "not those of the others' model"),
-        (update("", 1, [1.0, 1.0]), "from whom"),
+        (update("", 1, [1.0, 1.0]), "does not name its site"),
         (update("a", 1, [9.0, 9.0]), "already sent"),
         (
             FLModel(params={"w": torch.ones(2)}, params_type=ParamsType.FULL, meta={"client_name": "c"}),

@@ -261,7 +261,7 @@ def test_a_kit_is_made_ready_and_its_own_list_of_classes_is_kept(tmp_path: Path,
         settings.load(local)
     with pytest.raises(SystemExit):
         settings.main([str(tmp_path), "--data", "x"])
-    assert "no startup kit" in capsys.readouterr().err
+    assert "is not a startup kit" in capsys.readouterr().err
 
 
 def test_a_site_that_cant_take_part_tells_its_own_log_alone(tmp_path: Path, caplog):
@@ -312,7 +312,7 @@ def test_keeping_needs_a_job_and_a_kit(tmp_path: Path, missing: str):
     if missing == "kit":
         (tmp_path / "app" / "config").mkdir(parents=True)
         (tmp_path / "app" / "config" / "experiment.toml").write_text("")
-    with pytest.raises(ConfigError, match=f"is no {'job of fedce' if missing == 'job' else 'startup kit'}"):
+    with pytest.raises(ConfigError, match=f"is not {'a job of fedce' if missing == 'job' else 'the startup kit'}"):
         keeping.keep(tmp_path, tmp_path)
 
 

@@ -525,7 +525,7 @@ def spoil_four_dimensions(root: Path):
 @pytest.mark.parametrize(
     ("spoil", "line"),
     [
-        (spoil_nan, "P1.nii.gz holds 3 values that are no numbers"),
+        (spoil_nan, "P1.nii.gz holds 3 values that are not numbers"),
         (spoil_affine, "lies 100.0 mm away from its image P1.nii.gz"),
         (spoil_spacing, "mm away from its image P1.nii.gz"),
         (spoil_size, "P1.nii.gz is 30x40x4 voxels, its image P1.nii.gz 30x40x6"),

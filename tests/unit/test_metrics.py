@@ -221,7 +221,7 @@ IOU = Measured({"a": 0.5}, {"a": 0})
     [
         ({"iou": IOU}, None),
         ({}, "sent no iou"),
-        ({"iou": IOU, "age": IOU}, "sent age, which nobody asked for"),
+        ({"iou": IOU, "age": IOU}, "sent age, which was not asked for"),
         ({"iou": Measured({"a": 1.5}, {"a": 0})}, "iou 1.5 is not in [0, 1]"),
         ({"iou": Measured({"a": float("nan")}, {"a": 0})}, "iou nan is not in [-1e+09, 1e+09]"),
         ({"iou": Measured({"b": 0.5}, {"b": 0})}, "iou is not of the classes that its Dice is of"),

@@ -111,7 +111,7 @@ def test_a_volume_of_ones_own_keeps_its_place_and_spacing(tmp_path: Path, monkey
         (lambda path: 1 / 0, "can't read the image .*0.npy: division by zero"),
         (lambda path: [[1]], "expected an array of numbers, .height, width. or .height, width, 3., but got list"),
         (lambda path: np.ones((4, 4, 2)), r"but got float64 values of shape \(4, 4, 2\)"),
-        (lambda path: np.full((32, 32), np.nan), "values that are no numbers"),
+        (lambda path: np.full((32, 32), np.nan), "values that are not numbers"),
         (lambda path: np.broadcast_to(np.uint8(0), (10_000, 10_000)), "has 10000x10000 pixels; at most 64000000"),
     ],
 )

@@ -385,7 +385,7 @@ def test_a_spoilt_case_is_one_line_and_the_others_are_made(tmp_path: Path, fedce
 @pytest.mark.parametrize(
     ("leave_out", "line"),
     [
-        (2, "is not a complete series: its slices are 3.0 mm apart (median), but some 3.0 mm and some 6.0 mm"),
+        (2, "is not a complete series: its slices are 3.0 mm apart .median., but some 3.0 mm and some 6.0 mm"),
         (5, "12x10x6 voxels, its image 12x10x5"),
     ],
 )

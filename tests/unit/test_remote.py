@@ -255,7 +255,7 @@ def test_a_slow_site_is_not_waited_for(tmp_path: Path, config, hospitals):
     post.late = [(ticket, held[0])]
     replies = engine.ask([replace(task, round_no=1) for task in tasks])
     assert len(replies) == 6
-    assert any("came when that was over: refused" in event.what for event in notes)
+    assert any("arrived after that round had ended and was ignored" in event.what for event in notes)
 
 
 def test_who_joins_late_is_asked_from_the_next_round_on(tmp_path: Path, config, hospitals):
@@ -417,7 +417,7 @@ def test_other_data_than_before_is_refused(tmp_path: Path, config, hospitals):
 
     post.when = swap
     coordinate(config, tmp_path / "run", post)
-    assert any("other data than when it joined" in event for event in events_of(tmp_path / "run"))
+    assert any("its data differ from those it joined with" in event for event in events_of(tmp_path / "run"))
 
 
 def test_a_key_is_private_and_signs(tmp_path: Path):
@@ -565,7 +565,7 @@ def test_a_node_that_fails_is_asked_again_after_growing_pauses(config, hospitals
     gaps = np.diff(asked_at)
     assert len(asked_at) < 10
     assert (np.diff(gaps) > 0).all()
-    assert sum("can't say who it is" in event.what for event in notes) == 1
+    assert sum("did not name its site" in event.what for event in notes) == 1
 
 
 def test_a_slow_site_is_not_given_more_than_it_can_do(config, hospitals):

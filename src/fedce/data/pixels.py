@@ -175,7 +175,7 @@ def to_bytes(values: NDArray[Any], intensity: Intensity, path: Path) -> Bytes:
 
     if not np.isfinite(values).all():
         raise DataError(
-            f"{path} holds {int((~np.isfinite(values)).sum())} values that are no numbers (NaN or infinite)"
+            f"{path} holds {int((~np.isfinite(values)).sum())} values that are not numbers (NaN or infinite)"
         )
     low, high = _window(values, intensity)
     if not low < high and intensity == "percentile":  # Almost all pixels have one value; the others must not vanish.

@@ -98,7 +98,7 @@ def checked(image: Any, path: Path) -> Any:
     values = sitk.GetArrayViewFromImage(image)
     if not np.isfinite(values).all():
         raise DataError(
-            f"{path} holds {int((~np.isfinite(values)).sum())} values that are no numbers (NaN or infinite)"
+            f"{path} holds {int((~np.isfinite(values)).sum())} values that are not numbers (NaN or infinite)"
         )
     return image
 

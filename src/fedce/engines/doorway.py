@@ -1,7 +1,7 @@
-"""A site's process that stays: whoever starts a new process for every message hands the message over to it.
+"""A site's process that stays alive: Flower starts a new process for every message, which passes the message to it.
 
-It holds the images and a warm network, and answers at a socket in the site's own folder, which only its owner may
-enter. It ends with the program that it serves. Nothing is pickled: what passes is a JSON value and arrays.
+The process holds the images and a built network, and answers at a socket in the site's own folder, which only its owner
+may enter. It ends with the program that it serves. Nothing is pickled: a message is a JSON value and arrays.
 """
 
 import argparse
@@ -29,7 +29,7 @@ IDLE_SECONDS = 3600.0
 
 
 def ask_resident(config_file: Path, site: str, data: str, home: Path, parcel: Parcel, served: int) -> Parcel:
-    """Hand a parcel over to the site's process; where there is none, it is started. `served` is whom it ends with."""
+    """Pass a parcel to the site's process, which is started if needed and ends with the process id `served`."""
     home = home.expanduser().resolve()
     data = data if data in BUILT_IN else str(Path(data).expanduser().resolve())
     private_folder(home)
@@ -50,13 +50,13 @@ def ask_resident(config_file: Path, site: str, data: str, home: Path, parcel: Pa
 
 
 def _door(config_file: Path, site: str, data: str) -> str:
-    """Its name changes with what the process was started with."""
+    """The name of the socket, which changes with the experiment, the site and the data."""
     return f"door-{sha256('|'.join([config_file.read_text('utf-8'), site, data]).encode()).hexdigest()[:12]}"
 
 
 @contextmanager
 def _entered(home: Path, door: str) -> Iterator[Connection]:
-    # From inside the folder, because the path of a socket may only have some hundred characters.
+    # From inside the folder, because the path of a socket may have only about a hundred characters.
     with chdir(home):
         connection = Client(door, family="AF_UNIX")
     with connection:
@@ -88,7 +88,7 @@ def main() -> None:
 
 @contextmanager
 def _lock(path: Path) -> Iterator[bool]:
-    """Whether there is no other process for the same door; the lock ends with the process, however that ends."""
+    """Whether this is the only process for this door; the lock ends with the process, however that ends."""
     with path.open("w") as file:
         yield _locked(file)
 
@@ -115,12 +115,12 @@ def _serve(config_file: Path, site: str, data: str, home: Path, door: str, serve
             last[0] = monotonic()
             with listener.accept() as connection, suppress(EOFError, OSError, ReplyError):
                 parcel = Parcel.from_bytes(connection.recv_bytes())
-                last[0] = inf  # However long an answer takes, it is not idle.
+                last[0] = inf  # While it answers, the process is not idle.
                 connection.send_bytes(resident.answer(parcel).to_bytes())
 
 
 def _end_with(served: int, last: list[float]) -> None:
-    """Memory is on the disk after every answer, so this may end at any time."""
+    """End this process after the process `served`, or when idle; the site's memory is on disk after every answer."""
     while _is_alive(served) and monotonic() - last[0] < IDLE_SECONDS:
         sleep(0.5)
     os._exit(0)

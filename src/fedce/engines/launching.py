@@ -1,4 +1,4 @@
-"""Trying an engine on one machine: programs that are started and stopped with a run, and the run as it is seen."""
+"""A trial of an engine on one machine: its programs start and end with the run, and an observer follows the run."""
 
 import os
 import shutil
@@ -28,23 +28,23 @@ from fedce.record.folder import RunFolder
 
 STOP_SECONDS = 5.0
 OUTCOME = "outcome.json"
-"""How the coordinator ended, in the folder of the engine's files."""
+"""File in the engine's folder that says how the coordinator ended."""
 NOTICES = "notices.txt"
-"""What the coordinator has to say, in the same folder; most of it before there is a ledger."""
+"""File in the engine's folder with the coordinator's notices; most come before there is a ledger."""
 
 
 def need(package: str, extra: str) -> None:
-    """An engine's own package is an extra."""
+    """Raise unless the engine's package is installed, which is an extra of fedce."""
     if find_spec(package) is None:
         raise ConfigError(f"the engine {extra!r} needs {package}; run: pip install 'fedce[{extra}]'")
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A run on one machine over an engine that is made for many."""
+    """A run on one machine over an engine that is made for many machines."""
 
     config: Config
-    """With everybody among the members."""
+    """The experiment, with all sites as members."""
     sites: list[str]
     run_folder: RunFolder
     folder: Path
@@ -62,19 +62,19 @@ class Trial:
         return Follower(self.run_folder, self.config, observer, self.folder / NOTICES)
 
     def fresh(self, name: str) -> Path:
-        """A folder of the engine that nothing is left in."""
+        """An empty folder for the engine."""
         path = self.folder / name
         shutil.rmtree(path, ignore_errors=True)
         return path
 
     def raise_any(self) -> None:
-        """What ended the coordinator, if it was an error."""
+        """Raise the error that ended the coordinator, if there was one."""
         if (error := read_json(self.folder / OUTCOME)["error"]) is not None:
             raise EngineError(error)
 
 
 def begun(config: Config, out: Path, observer: Observer, *, resume: bool, replace: bool) -> Trial:
-    """A new run folder, or one that goes on; told if that is finished."""
+    """A new run folder, or one that continues; if that run is finished, the observer gets a notice."""
     config = resolve(config)
     sites = site_names(config.data)
     members = config.engine.members or dict.fromkeys(sites, "")
@@ -90,7 +90,7 @@ def begun(config: Config, out: Path, observer: Observer, *, resume: bool, replac
 
 
 def free_ports(n: int) -> list[int]:
-    """Ports of this machine that nobody uses now."""
+    """Ports of this machine that are free now."""
     sockets = [socket.socket() for _ in range(n)]
     for one in sockets:
         one.bind(("127.0.0.1", 0))
@@ -106,11 +106,11 @@ def program(name: str) -> str:
 
 
 class Programs:
-    """Each in a group of its own, with a log; all end when the block ends, or when this process does."""
+    """Started programs, each in its own process group with a log; all end with the block, or with this process."""
 
     def __init__(self, logs: Path, environment: Mapping[str, str]) -> None:
         self.logs = logs
-        # What an engine starts by name must be found beside this Python, whether or not its folder is on the path.
+        # An engine starts its commands by name: they must be found beside this Python, even if that is not on the path.
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
         self.environment = {**os.environ, "PATH": path, **environment}
         self.running: dict[str, subprocess.Popen[bytes]] = {}
@@ -144,7 +144,7 @@ class Programs:
             )
 
     def check(self) -> None:
-        """One that ended before the run did is an error."""
+        """Raise if a program has ended before the run."""
         for name, process in self.running.items():
             if (code := process.poll()) is not None:
                 raise EngineError(f"{name} ended with code {code}", self.tail(name))
@@ -156,17 +156,17 @@ class Programs:
 
 
 def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
-    """To the program and all that it started."""
+    """Send a signal to the program and to all processes that it started."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, number)
 
 
 class Follower:
-    """Tells an observer what another process writes into a run folder."""
+    """Reports to an observer what another process writes into a run folder."""
 
     def __init__(self, run_folder: RunFolder, config: Config, observer: Observer, notices: Path) -> None:
         self.run_folder, self.config, self.observer, self.notices = run_folder, config, observer, notices
-        # What was there before is nothing new, but for the rounds that a resumed run starts from.
+        # Earlier lines are not reported again, except the rounds from which a resumed run starts.
         self.n_seen, self.n_noticed = len(run_folder.ledger()), len(self._notices())
 
     def _notices(self) -> list[str]:
@@ -197,7 +197,7 @@ def _member(name: str, facts: DataFacts) -> Member:
 
 
 def until(deadline: float, seconds: float = 0.2) -> Iterator[None]:
-    """Again and again, until the time is over."""
+    """Yield again and again until the deadline."""
     end = monotonic() + deadline
     while monotonic() < end:
         yield

@@ -1,8 +1,8 @@
 """The local engine: all sites on this machine, in worker processes with one torch thread each.
 
 One process with two torch threads is several times slower than two processes with one each, hence processes. Models
-and memories lie in shared memory; the pipes carry only small values. Whichever worker is free takes the largest site
-that is left. With one worker everything runs in this process; the results are the same bits.
+and memories lie in shared memory; the pipes carry only small values. A free worker takes the largest site that is left.
+With one worker everything runs in this process; the results are the same, bit for bit.
 """
 
 import multiprocessing
@@ -36,31 +36,31 @@ class Participants(Protocol):
 
     @property
     def layout(self) -> Layout:
-        """What is exchanged of the network."""
+        """The part of the network that is exchanged."""
 
     @property
     def whole_layout(self) -> Layout:
-        """The network as a site has it, and hands it over at the end where it is the site's own."""
+        """The whole network of a site, which it hands over at the end if each site has its own model."""
 
     @property
     def keeps(self) -> type | None:
-        """What the algorithm keeps at a site: `Algorithm.keeps`."""
+        """The type of what the algorithm keeps at a site: `Algorithm.keeps`."""
 
     @property
     def work_by_site(self) -> Mapping[str, int]:
-        """Relative cost of a round, to start the largest first."""
+        """Relative cost of a round at each site, so that the largest site starts first."""
 
     def perform(self, task: Task, memory: Memory | None) -> tuple[Reply, Memory | None]:
-        """What the site that the task is for does with it."""
+        """Do the task as the site that it is for; returns the reply and the site's new memory."""
 
 
 def can_fork() -> bool:
-    """Forked workers start warm and share the images; CUDA and platforms without a safe fork need fresh ones."""
+    """Whether workers can be forked: they start warm and share the images. CUDA and some platforms do not allow it."""
     return sys.platform == "linux" and not torch.cuda.is_available()
 
 
 def default_workers(n_sites: int) -> int:
-    """One for each core that this process may use, but no more than sites; one where processes can't be forked.
+    """One worker for each core that this process may use, at most one for each site; one if forking is impossible.
 
     A spawned process runs the caller's script again, which only scripts with a __main__ guard survive.
     """
@@ -123,7 +123,7 @@ class LocalEngine:
 
 
 def _located(error: Exception, task: Task) -> EngineError:
-    """One line with site and round; where the fault is not the user's, the trace is kept for the run's log."""
+    """An error of one line with site and round; unless it is the user's mistake, the run's log gets the trace."""
     what = str(error) if isinstance(error, FedceError) else f"{type(error).__name__}: {error}"
     trace = "" if isinstance(error, FedceError) else "".join(traceback.format_exception(error))
     return EngineError(f"round {task.round_no + 1}, site {task.site!r}: {what}", trace)
@@ -153,7 +153,7 @@ class _Team:
         self.processes = []
         for number in range(n_workers):
             ours, theirs = context.Pipe()
-            # A worker closes the ends that it inherits from us, so that it notices when we die.
+            # A worker closes the pipe ends that it inherits, so that it notices when this process dies.
             others = [*self.pipes, ours] if fork else []
             process = context.Process(target=desk.work, args=(theirs, others), name=f"fedce-worker-{number}")
             process.daemon = True

@@ -1,7 +1,7 @@
-"""Sites on other machines, whatever carries the messages: who is there, who may come in, who is slow, who is gone.
+"""Sites on other machines: which are connected, which may join, which are slow, and which are gone.
 
-A `Courier` (Flower, NVFlare) moves parcels to nodes and back and knows nothing else. A node is an address that changes
-with every restart; a site is a name with a key. Everything that goes wrong is noted, and the round goes on.
+A `Courier` (Flower, NVFlare) only moves parcels to nodes and back. A node is an address that changes with every
+restart; a site is a name with a key. A problem with one site is noted, and the round goes on.
 """
 
 import secrets
@@ -25,29 +25,29 @@ POLL_SECONDS = 0.1
 MEET_SECONDS = 1.0
 REMIND_SECONDS = 60.0
 MAX_TRIES = 3
-"""How often a task is sent to a site that gives no answer, in one round."""
+"""How often a task is sent in one round to a site that does not answer."""
 FIRST_PAUSE, LONGEST_PAUSE = 2.0, 300.0
-"""Seconds until a node that failed is asked again; each time twice as long."""
+"""Seconds until a node that failed is asked again; the pause doubles each time."""
 MAX_OVER = 1000
-"""Answers to rounds that are over are waited for, but not for ever."""
+"""At most this many unanswered parcels of earlier rounds are remembered; the oldest are dropped."""
 
 
 class Courier(Protocol):
     """Carries parcels to nodes and back."""
 
     def nodes(self) -> Iterable[str]:
-        """Who can be reached now."""
+        """The nodes that can be reached now."""
 
     def send(self, node: str, parcel: Parcel, round_no: int) -> str:
-        """Returns a ticket, by which the answer will be known; none if the node can't be reached."""
+        """Send a parcel; returns a ticket that its answer will carry, or "" if the node can't be reached."""
 
     def collect(self) -> Iterable[tuple[str, Parcel | str]]:
-        """What has come since the last call, by ticket; a text says why there will be no answer."""
+        """Answers since the last call, with their tickets; a text says why there will be no answer."""
 
 
 @dataclass(frozen=True)
 class Event:
-    """Something that members should find in the record."""
+    """An event that members should find in the record."""
 
     round_no: int | None
     site: str
@@ -57,7 +57,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Known:
-    """Somebody who has joined: from then on the name belongs to the key."""
+    """A site that has joined: from then on its name belongs to its key."""
 
     key: str
     member: Member
@@ -65,45 +65,45 @@ class Known:
 
 @dataclass(frozen=True)
 class Rules:
-    """Who may take part, and how long is waited."""
+    """Which sites may take part, and how long the server waits for them."""
 
     run: str
-    """The run's own identifier, so that nothing of another run is taken for this one's."""
+    """The run's identifier, so that no message of another run is accepted."""
     members: Mapping[str, str]
-    """Name to public key; "" takes the first key that comes, no names at all: whoever comes."""
+    """Name to public key. With "", the first key that comes with the name counts; without names, any site may join."""
     min_sites: int
     join_seconds: float
     deadline_seconds: float | None
     version: str
-    """Of fedce; all must run the same, or numbers could differ."""
+    """The version of fedce; all sites must run the same one, or numbers could differ."""
     classes: Mapping[str, tuple[int, ...]] | None = None
-    """What the experiment states, so that it is not for the first who comes to decide."""
+    """The classes and the image size that the experiment states; otherwise the first site's would count."""
     size: int | None = None
 
 
 @dataclass
 class _Ticket:
-    """A parcel that is on its way."""
+    """A parcel that was sent and is not yet answered."""
 
     node: str
     site: str
-    """Empty for a hello, as it is not yet known who is there."""
+    """The site's name; empty for a hello, because the site at the node is not yet known."""
     round_no: int
     nonce: str = ""
 
 
 @dataclass
 class _Node:
-    """An address, and when it is to be asked who it is."""
+    """An address, and when it is to be asked for its site."""
 
     ask_at: float = 0.0
     pause: float = FIRST_PAUSE
     asked: bool = False
-    """Whether it was; one that failed to answer is to be asked again."""
+    """Whether it was asked; a node that failed to answer is asked again."""
 
 
 class RemoteEngine:
-    """`ask` over a courier."""
+    """The engine for sites on other machines: `ask` sends tasks over a courier."""
 
     def __init__(
         self,
@@ -123,24 +123,24 @@ class RemoteEngine:
         self._note, self._notice, self._clock, self._pause = note, notice, clock, pause
         self._layout: Layout | None = None
         self._whole: Layout | None = None
-        # In a run that goes on, the network is settled by those who were there when it began.
+        # In a resumed run, the sites that were there at its start have settled the network.
         self._n_channels = max((entry.member.shape[0] for entry in self.known.values()), default=0)
         self._nodes: dict[str, _Node] = {}
         self._open: dict[str, _Ticket] = {}
         self._over: dict[str, _Ticket] = {}
-        """Of rounds that are over."""
+        """Tickets of earlier rounds."""
         self._round_no: int | None = None
         self._next_meeting = 0.0
 
     def bind(self, layout: Layout, n_channels: int, whole: Layout | None = None) -> None:
-        """The network, once it is known; before that there is nothing to ask.
+        """Set the network, once it is known; no task can be sent before.
 
-        `layout` is what is exchanged of it; `whole` is a site's own model, which it hands over at the end.
+        `layout` is the exchanged part; `whole` is a site's own model, which the site hands over at the end.
         """
         self._layout, self._whole, self._n_channels = layout, whole or layout, n_channels
 
     def gather(self) -> dict[str, Member]:
-        """Wait for the members, then say who they are; sorted by name."""
+        """Wait for the members; returns them, sorted by name."""
         began = reminded = self._clock()
         while True:
             self._meet()
@@ -157,7 +157,7 @@ class RemoteEngine:
         return {name: self.known[name].member for name in sorted(self.known)}
 
     def sites(self, known: Sequence[str]) -> tuple[str, ...]:
-        """Who is to be asked in the next round: everybody so far, and those who have joined since."""
+        """The sites of the next round: all known so far, and those that have joined since."""
         self._meet()
         self._collect({})
         return tuple(sorted({*known, *self.node_by_site}))
@@ -168,7 +168,7 @@ class RemoteEngine:
     def ask(self, tasks: Sequence[Task]) -> list[Reply]:
         assert self._layout is not None
         self._round_no = tasks[0].round_no
-        if tasks[0].action == "train":  # What else is asked in a round may be about the models that came in it.
+        if tasks[0].action == "train":  # Later questions of a round may be about the models that came in it.
             self._shelf.clear()
         # A site may be killed at any time, so it keeps every round.
         asked = _Asked({task.site: replace(task, persist=True) for task in tasks}, self._clock())
@@ -187,13 +187,13 @@ class RemoteEngine:
                 self._notice(f"round {self._round_no + 1}: waiting for {', '.join(sorted(asked.waiting))}")
             if asked.waiting:
                 self._pause(POLL_SECONDS)
-        # What is still on its way is of a round that is over.
+        # Parcels that are still unanswered now belong to an earlier round.
         for ticket in [ticket for ticket, parcel in self._open.items() if parcel.site]:
             self._put_aside(ticket)
         return asked.replies
 
     def _send_what_is_due(self, asked: "_Asked") -> None:
-        # A node does one thing after another: more tasks would only put off the answer to the newest.
+        # A node does one task after another: further tasks would only delay the answer to the newest.
         busy = {parcel.node for parcel in (*self._open.values(), *self._over.values())}
         for site, task in asked.waiting.items():
             node = self.node_by_site.get(site)
@@ -203,7 +203,7 @@ class RemoteEngine:
                 self._send(node, site, task_parcel(task, self.rules.run, self._n_channels))
 
     def _give_up(self, asked: "_Asked", needed: int) -> None:
-        """A site that gives no answer, or can't do it, is left out of the round, unless it is needed."""
+        """Leave a site out of the round if it does not answer or can't do its task, unless it is needed."""
         on_their_way = {parcel.site for parcel in self._open.values()}
         for site in [site for site in asked.waiting if asked.tries[site] >= MAX_TRIES and site not in on_their_way]:
             if len(asked.replies) + len(asked.waiting) > needed:
@@ -211,7 +211,7 @@ class RemoteEngine:
                 del asked.waiting[site]
 
     def _waited_long_enough(self, asked: "_Asked") -> bool:
-        """Until the deadline, or until nobody is there who could still answer."""
+        """Whether the deadline has passed, or no connected site could still answer."""
         limit = self.rules.deadline_seconds
         late = limit is not None and self._clock() - asked.began >= limit
         return late or not any(site in self.node_by_site for site in asked.waiting)
@@ -234,7 +234,7 @@ class RemoteEngine:
 
     def _say(self, site: str, what: str) -> None:
         self._note(Event(self._round_no, site, what))
-        if self._round_no is None:  # There is no ledger to read it in yet.
+        if self._round_no is None:  # There is no ledger yet that could hold the event.
             self._notice(f"{site}: {what}")
 
     def _send(self, node: str, site: str, parcel: Parcel, nonce: str = "") -> None:
@@ -243,7 +243,7 @@ class RemoteEngine:
             self._open[ticket] = _Ticket(node, site, self._round_no if self._round_no is not None else -1, nonce)
 
     def _meet(self) -> None:
-        """See who came and who left; ask newcomers who they are."""
+        """Find nodes that came or left, and ask new nodes for their site."""
         now = self._clock()
         if now < self._next_meeting:
             return
@@ -255,7 +255,7 @@ class RemoteEngine:
             if node not in here:
                 del self.node_by_site[site]
                 self._say(site, "left")
-                # An older address that this one had replaced may be alive after all.
+                # An older address, which the lost one had replaced, may still be alive.
                 self._nodes = {other: found for other, found in self._nodes.items() if found.ask_at < inf}
         for tickets in (self._open, self._over):
             for ticket in [ticket for ticket, parcel in tickets.items() if parcel.node not in here]:
@@ -268,7 +268,7 @@ class RemoteEngine:
                 self._send(node, "", Parcel(Hello(run=self.rules.run, nonce=nonce).model_dump_json(), {}), nonce)
 
     def _collect(self, waiting: dict[str, Task]) -> list[Reply]:
-        """Take in what has come; a reply takes its site off the list."""
+        """Take the answers that have come; a reply removes its site from `waiting`."""
         replies: list[Reply] = []
         for ticket, answer in self.courier.collect():
             if (parcel := self._open.pop(ticket, None)) is not None:
@@ -277,13 +277,14 @@ class RemoteEngine:
                 elif parcel.site in waiting:
                     replies += self._take(parcel.site, answer, waiting)
             elif (over := self._over.pop(ticket, None)) is not None:
-                came = "its answer" if isinstance(answer, Parcel) else "word that it has none"
-                self._say(over.site, f"{came} for round {over.round_no + 1} came when that was over: refused")
+                came = "its answer" if isinstance(answer, Parcel) else "its error"
+                late = f"{came} for round {over.round_no + 1} arrived after that round had ended and was ignored"
+                self._say(over.site, late)
         return replies
 
     def _take(self, site: str, answer: Parcel | str, waiting: dict[str, Task]) -> list[Reply]:
         if isinstance(answer, str):
-            # Nothing that the site said, so it is asked again; the number of tries is limited.
+            # The message failed on its way, so the site is asked again; the number of tries is limited.
             self._say(site, f"no answer: {answer[:300]}")
             return []
         try:
@@ -321,7 +322,7 @@ class RemoteEngine:
         return replace(reply, params=replace(reply.params, vector=self._shelf.keep(reply.params.vector)))
 
     def _seat(self, parcel: _Ticket, answer: Parcel | str) -> None:
-        """A newcomer says who it is."""
+        """Take a new node's answer to the question which site it is."""
         node, name = self._nodes[parcel.node], "?"
         try:
             if isinstance(answer, str):
@@ -334,7 +335,7 @@ class RemoteEngine:
             self._check(form, signed, parcel.nonce)
         except _FailedError as error:
             if node.pause == FIRST_PAUSE:
-                self._say("?", f"node {parcel.node} can't say who it is, and is asked again: {str(error)[:300]}")
+                self._say("?", f"node {parcel.node} did not name its site, and is asked again: {str(error)[:300]}")
             node.asked, node.ask_at = False, self._clock() + node.pause
             node.pause = min(2 * node.pause, LONGEST_PAUSE)
             return
@@ -349,7 +350,7 @@ class RemoteEngine:
         else:
             self._say(name, "came back" if before is None else "came back under another address")
         if before is not None and before != parcel.node:
-            # What was sent to the old address is sent again to the new one; the old one may yet be asked again.
+            # Tasks sent to the old address are sent again to the new one; the old one may still be asked later.
             for ticket in [ticket for ticket, other in self._open.items() if other.site == name]:
                 self._put_aside(ticket)
             if before in self._nodes:
@@ -359,7 +360,7 @@ class RemoteEngine:
         if not is_signed(signed.content, signed.signature, form.key):
             raise ReplyError("it does not hold the key that it shows")
         if (form.run, form.nonce) != (self.rules.run, nonce):
-            raise ReplyError("its answer is to another question")
+            raise ReplyError("its answer belongs to another question")
         if self.rules.members and form.name not in self.rules.members:
             raise ReplyError(f"{form.name!r} is not among the members")
         if (expected := self.rules.members.get(form.name)) and form.key != expected:
@@ -368,9 +369,9 @@ class RemoteEngine:
             raise ReplyError(f"it runs fedce {version}, the server {self.rules.version}; all need the same")
         known = self.known.get(form.name)
         if known is not None and form.key != known.key:
-            raise ReplyError(f"it has another key than the {form.name!r} that joined before")
+            raise ReplyError(f"it has another key than the site {form.name!r} that joined before")
         if known is not None and form.fingerprint != known.member.fingerprint:
-            raise ReplyError("it has other data than when it joined; restore it, or start a new run")
+            raise ReplyError("its data differ from those it joined with; restore them, or start a new run")
         if self._n_channels and form.shape[0] > self._n_channels:
             raise ReplyError(f"its images have {form.shape[0]} channels, the network takes {self._n_channels}")
         its = form.member
@@ -391,12 +392,12 @@ class RemoteEngine:
 
 
 class _FailedError(ReplyError):
-    """A site that could not do what it was asked; it is asked again."""
+    """A site could not do its task; it is asked again."""
 
 
 @dataclass
 class _Asked:
-    """One round's question, and how far it is answered."""
+    """The tasks of one round, and which sites have not answered yet."""
 
     waiting: dict[str, Task]
     began: float

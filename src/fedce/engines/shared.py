@@ -1,4 +1,4 @@
-"""Where models lie: in memory that processes share, or on disk where there are too many for memory."""
+"""Storage for models: memory that processes share, or disk if the models exceed the memory."""
 
 import ctypes
 import json
@@ -19,7 +19,7 @@ from fedce.core.params import Vector
 
 ALIGNMENT = 64
 MOST_IN_MEMORY = 2**29
-"""Bytes of models that a server keeps in memory in a round."""
+"""Bytes of models that a server keeps in memory during a round; further models go to disk."""
 SEGMENT = 2**28
 PR_SET_PDEATHSIG = 1
 
@@ -34,7 +34,7 @@ def die_with_parent() -> None:
 
 
 def serve_parent() -> None:
-    """In a forked process: its parent handles Ctrl-C and SIGTERM, ends it by SIGTERM, and it ends with its parent."""
+    """Set up a forked process: its parent handles Ctrl-C and ends it by SIGTERM, and it dies with its parent."""
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -43,8 +43,8 @@ def serve_parent() -> None:
 class Block:
     """A piece of shared memory. Pages cost nothing until they are written.
 
-    Forked processes inherit an anonymous mapping, which no limit on /dev/shm applies to. Spawned ones can't, and map
-    a temporary file.
+    Forked processes inherit an anonymous mapping, to which no limit on /dev/shm applies. Spawned processes can't
+    inherit it, and map a temporary file.
     """
 
     def __init__(self, size: int, inherited: bool) -> None:
@@ -113,8 +113,8 @@ class Block:
 class Shelf:
     """The models that came in a round: in memory as long as they are few, beyond that in a file.
 
-    All arithmetic walks models in blocks, so they need not be in memory together, and what a round needs of it does not
-    grow with the number of sites. The file has no name, and goes with its process.
+    All arithmetic goes through models in blocks, so they need not be in memory together, and a round's memory does not
+    grow with the number of sites. The file has no name, and vanishes with its process.
     """
 
     def __init__(self, folder: Path, most: int = MOST_IN_MEMORY) -> None:
@@ -129,7 +129,7 @@ class Shelf:
         self.clear()
 
     def keep(self, vector: Vector) -> Vector:
-        """The same numbers, wherever they are now."""
+        """Store a model; returns a vector with the same numbers, in memory or in the file."""
         if self._n_bytes + vector.nbytes <= self.most:
             self._n_bytes += vector.nbytes
             return vector
@@ -144,7 +144,7 @@ class Shelf:
         """Many models in one mapping, because each mapping takes one of the process's open files."""
         try:
             with tempfile.TemporaryFile(dir=self.folder) as file:
-                # The room is taken now: on a full disk, writing to a mapping would end the process without a word.
+                # Reserved now: on a full disk, writing to the mapping would kill the process without a message.
                 if sys.platform == "linux":
                     os.posix_fallocate(file.fileno(), 0, size)
                 else:
@@ -154,5 +154,5 @@ class Shelf:
             raise RunError(f"can't keep a round's models in {self.folder}: {error.strerror or error}") from None
 
     def clear(self) -> None:
-        """Room for the next round; vectors that somebody still holds stay as they are."""
+        """Make room for the next round; vectors that are still in use stay valid."""
         self._segment, self._n_bytes = None, 0

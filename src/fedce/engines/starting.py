@@ -29,9 +29,9 @@ from fedce.record.entries import Join
 from fedce.record.folder import RunFolder
 
 CARRIERS = {name: f"fedce.engines.{name}:run_here" for name in ("flower", "nvflare")}
-"""Functions that run an experiment on this machine by an engine that is made for many."""
+"""Functions that run an experiment on this machine with an engine that is made for many machines."""
 MEMBER = TypeAdapter(Member)
-"""From what a ledger holds, where tuples have become lists."""
+"""Reads a member from a ledger, where tuples have become lists."""
 
 
 def run(
@@ -54,7 +54,7 @@ def run(
     """
     for table in ("data", "algorithm", "seed", "rounds", "guard"):
         if table in (settings or {}):
-            raise ConfigError(f"settings: {table!r} is given by sites, algorithm, seed, rounds or guard, not here")
+            raise ConfigError(f"settings: leave out {table!r}; it is set by sites, algorithm, seed, rounds or guard")
     if isinstance(algorithm, str):
         name, options = algorithm, {}
     else:
@@ -75,13 +75,13 @@ def run(
 
 
 def _experiment_of(tree: Mapping[str, Any], sites: Sites | str) -> tuple[Config, Sites]:
-    """The experiment that these keys state, completed by a plan if no other recipe is named; and its sites, loaded."""
+    """The experiment that these keys state, completed by a plan unless they name another recipe; and its sites."""
     if not isinstance(sites, Sites):
         config = planned({**tree, "data": {"source": str(sites)}}).config
         return config, load_sites(config.data)
     tree = {**tree, "data": sites.config.model_dump(exclude_unset=True)}
     config = completed_by(tree, plan_of(known_of(sites))).config if tree["recipe"] == PLAN else parse(tree)
-    # The images are loaded as they are; how training sees their grey values is not settled by that.
+    # Loading does not depend on how training normalises grey values.
     data = sites.config.model_copy(update={"normalize": config.data.normalize})
     return config.model_copy(update={"data": data}), sites
 
@@ -96,7 +96,7 @@ def conduct(
     observer: Observer | None = None,
     command: str = "",
 ) -> Result:
-    """Run an experiment by the engine that it names or, without one, go on with the run in `out`."""
+    """Run an experiment with the engine that it names or, without an experiment, continue the run in `out`."""
     observer = observer or Observer()
     wanted = config or RunFolder.open(out).config
     if wanted.engine.name != "local":
@@ -119,10 +119,10 @@ def execute(
     observer: Observer | None = None,
     command: str = "",
 ) -> Result:
-    """Run an experiment from its beginning; the first round may have been played before, for several of them.
+    """Run an experiment from its beginning; `first_round` may hold a first round that several experiments share.
 
-    With `report`, the run records what only its report shows: the examples, and how the intervals narrowed. The page
-    itself is for whoever called this to write (`present.reported`).
+    With `report`, the run records what only its report shows: the examples, and how the intervals narrowed. The caller
+    writes the page itself (`present.reported`).
     """
     observer = observer or Observer()
     # Everything that can be refused is refused before the folder is made.
@@ -183,7 +183,7 @@ def _resume(
 def coordinate(
     config: Config, out: Path, courier: Courier, *, observer: Observer | None = None, command: str = ""
 ) -> Result:
-    """Run an experiment whose sites are elsewhere: from its beginning, or from where it was left."""
+    """Run an experiment whose sites are on other machines: from its beginning, or from where it stopped."""
     observer = observer or Observer()
     run_folder = RunFolder(out)
     if run_folder.results_file.exists():
@@ -193,7 +193,7 @@ def coordinate(
         run_folder = RunFolder.create(out, resolved)
     with run_folder.lock(), Shelf(out) as shelf:
         run_folder.mend_ledger()
-        if not run_folder.lines():  # Nothing has begun, so the experiment may still be another one.
+        if not run_folder.lines():  # Before the first line, the experiment may still change.
             run_folder.write_config(resolved)
         run_folder.check_chain()
         record = _RemoteRecord(run_folder, signing(run_folder, observer))
@@ -236,7 +236,7 @@ class _RemoteRecord:
         )
 
     def start(self, command: str) -> State:
-        """Write down that the run begins, or goes on; returns the state that it begins with."""
+        """Record that the run begins or continues; returns the state that it begins with."""
         assert self.plan is not None
         about = {"run": self.run, **about_run(self.plan, self.run_folder), **self.coordinator}
         if self.start_line is not None:

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 
 Norm = Callable[[int], nn.Module]
-"""Makes the norm of a level, by its number of features."""
+"""Makes the normalisation layer of a level with this number of features."""
 
 
 def two_convolutions(n_in: int, n_out: int, norm: Norm) -> nn.Sequential:
-    """A norm takes the mean away, so that no convolution here has a bias."""
+    """Two convolutions, each with a norm; they have no bias, because a norm removes the mean."""
     return nn.Sequential(
         *(nn.Conv2d(n_in, n_out, 3, padding=1, bias=False), norm(n_out), nn.ReLU(inplace=True)),
         *(nn.Conv2d(n_out, n_out, 3, padding=1, bias=False), norm(n_out), nn.ReLU(inplace=True)),

@@ -30,11 +30,11 @@ Normalize = Literal["unit", "zscore"]
 NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm)
 """Normalisation layers, which may stay at a site; the first is the base of batch and instance norms."""
 SCORING_BATCH = 16
-"""Larger ones leave the cache: 32 are up to a fifth slower, with the same bits."""
+"""Images that are scored at a time. Larger batches leave the cache: 32 are up to a fifth slower, with the same bits."""
 PERSONAL_RATE = 0.1
-"""The part of the learning rate with which a site trains on after the last round of a falling schedule."""
+"""Part of the learning rate with which a site continues to train after the last round of a falling schedule."""
 NARROW = 4
-"""A transposed convolution to so few channels, as a U-Net's last one to its classes, is slow in oneDNN."""
+"""A transposed convolution to at most this many channels, such as a U-Net's last one, is slow in oneDNN."""
 
 
 def layout_of(network: nn.Module) -> Layout:
@@ -54,18 +54,18 @@ def layout_of(network: nn.Module) -> Layout:
 
 
 def counted(predicted: Tensor, truth: Tensor) -> Tensor:
-    """Pixels of boolean masks: those in both, and the sum of either's; (2, n, classes)."""
+    """Pixel counts of boolean masks, (2, n, classes): pixels marked in both, and the sum of those marked in each."""
     overlap = (predicted & truth).flatten(2).sum(2)
     return torch.stack([overlap, predicted.flatten(2).sum(2) + truth.flatten(2).sum(2)])
 
 
 def to_unit(images: Tensor) -> Tensor:
-    """Grey values 0..255 to 0..1."""
+    """Grey values 0 to 255 as numbers from 0 to 1."""
     return images.float().div_(255.0)
 
 
 def to_input(unit: Tensor, normalize: Normalize) -> Tensor:
-    """Grey values 0..1 to what the network sees."""
+    """Grey values from 0 to 1, normalised as the network expects them."""
     if normalize == "unit":
         return unit
     mean, deviation = unit.mean((2, 3), keepdim=True), unit.std((2, 3), keepdim=True)
@@ -73,7 +73,7 @@ def to_input(unit: Tensor, normalize: Normalize) -> Tensor:
 
 
 LOSSES = {"dice": "DiceLoss", "dice-ce": "DiceCELoss"}
-"""MONAI's, by our names."""
+"""MONAI's losses, by the names that `train.loss` takes."""
 
 
 def loss_path(name: str) -> str:
@@ -104,7 +104,7 @@ def make_loss(name: str, options: Mapping[str, Any] = MappingProxyType({})) -> n
 
 
 def _check_takes_logits(name: str, kind: Any, options: Mapping[str, Any]) -> None:
-    """A loss of MONAI that is not told of logits takes them for probabilities, and trains without a word."""
+    """Refuse a loss of MONAI without sigmoid: it would take logits for probabilities without an error."""
     if not (isinstance(kind, type) and kind.__module__.startswith("monai.")):
         return
     takes = [option for option in ("sigmoid", "softmax") if option in inspect.signature(kind).parameters]
@@ -117,7 +117,7 @@ def _check_takes_logits(name: str, kind: Any, options: Mapping[str, Any]) -> Non
 
 @dataclass(frozen=True)
 class Schedule:
-    """The part of the learning rate that a round has.
+    """The part of the learning rate that each round uses.
 
     >>> [round(Schedule("cosine", 4).rate(round_no), 2) for round_no in range(5)]
     [1.0, 0.85, 0.5, 0.15, 0.1]
@@ -129,7 +129,7 @@ class Schedule:
     def rate(self, round_no: int) -> float:
         if self.kind == "constant":
             return 1.0
-        if round_no >= self.n_rounds:  # A site personalises after the last round, for which the rate has fallen.
+        if round_no >= self.n_rounds:  # After the last round, a site that personalises trains at the lowest rate.
             return PERSONAL_RATE
         done = round_no / self.n_rounds
         return (1 + cos(pi * done)) / 2 if self.kind == "cosine" else float((1 - done) ** 0.9)
@@ -148,10 +148,10 @@ class NarrowUpsampling(nn.ConvTranspose2d):
 
 
 def speed_up(network: nn.Module) -> torch.memory_format:
-    """Have narrow upsampling take its fast way; returns the format in which the network's images should lie.
+    """Speed up narrow upsampling in place; returns the memory format that the network's images should have.
 
-    Channels last is a tenth faster for a U-Net. A network of the user's may reshape what it is given in a way that only
-    the usual format allows.
+    Channels last is a tenth faster for a U-Net. A user's own network keeps the usual format, because it may reshape its
+    input in a way that only this format allows.
     """
     from monai.networks.nets import UNet
 
@@ -162,9 +162,9 @@ def speed_up(network: nn.Module) -> torch.memory_format:
 
 
 def without_compiler(kind: type[torch.optim.Optimizer]) -> type[torch.optim.Optimizer]:
-    """The same optimizer, which does not ask torch's compiler to leave it alone.
+    """The same optimizer, without the call that tells torch's compiler to skip it.
 
-    To be asked, that is imported: some 800 modules and a second in every process.
+    That call imports the compiler: some 800 modules and a second in every process.
     """
     step, add = inspect.unwrap(kind.step), inspect.unwrap(kind.add_param_group)
     return type(kind.__name__, (kind,), {"step": torch.no_grad()(step), "add_param_group": add})
@@ -181,12 +181,12 @@ class Batch:
         return len(self.images)
 
     def split(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """In their order, without copies."""
+        """Batches in order, without copies."""
         return zip(torch.split(self.images, size), torch.split(self.masks, size), strict=True)
 
 
 class Learner:
-    """A network that is lent to one site after another in a process."""
+    """A network that the sites in one process use, one after another."""
 
     def __init__(
         self,
@@ -210,9 +210,9 @@ class Learner:
         self._augment = Augment(config.augment) if config.augment != "none" else None
         self._optimizer = self._make_optimizer()
         self.initial = self.params
-        """The network as it was built: what stays at a site begins as it is here."""
+        """The network as it was built; layers that stay at a site begin with these values."""
         self.after_step: Callable[[Params], None] | None = None
-        """Told the model after every step; for whoever studies the way and not only its end."""
+        """Called with the model after every step, for studies of the path of training."""
 
     def _bind(self) -> tuple[Tensor, Tensor, list[Tensor]]:
         """Make every parameter and float buffer a view of one vector, and every gradient of another."""
@@ -255,13 +255,13 @@ class Learner:
             start += counter.numel()
 
     def batch(self, images: Pixels, masks: Pixels) -> Batch:
-        """Images and masks as tensors; bytes, because a quarter of float's memory is a quarter of its traffic."""
+        """Images and masks as tensors of bytes, which need a quarter of float's memory and transfer."""
         return Batch(torch.tensor(images, device=self.device), torch.tensor(masks, device=self.device).bool())
 
     def train(
         self, params: Params, data: Batch, seed: int, moments: Moments, pull: Pull | None = None, rate: float = 1.0
     ) -> Trained:
-        """Some epochs over the data, with this part of the learning rate. The seed alone decides order and dropout."""
+        """Train some epochs with this part of the learning rate. The seed alone decides order and dropout."""
         self.load(params)
         self.network.train()
         self._start_optimizer(moments)
@@ -306,7 +306,7 @@ class Learner:
 
     @torch.inference_mode()
     def mean_loss(self, params: Params, data: Batch) -> float:
-        """The loss without training, each image weighing the same."""
+        """The loss without training; each image has the same weight."""
         self.load(params)
         self.network.eval()
         total = 0.0
@@ -323,7 +323,7 @@ class Learner:
         momenta = [norm.momentum for norm in norms]
         for norm in norms:
             norm.reset_running_stats()
-            norm.momentum = None  # The mean over all batches.
+            norm.momentum = None  # None: PyTorch then takes the mean over all batches.
         for batch in torch.split(images, self.config.batch_size):
             self._forward(to_unit(batch))
         for norm, momentum in zip(norms, momenta, strict=True):
@@ -332,7 +332,7 @@ class Learner:
 
     @torch.inference_mode()
     def counts(self, params: Params, data: Batch) -> Counts:
-        """What the model finds in each image, in pixels; a score is made of it by fedce.scoring."""
+        """Pixel counts of each image, predicted and true; core/scoring.py makes a score of them."""
         self.load(params)
         self.network.eval()
         found = [counted(self._forward(to_unit(images)) > 0, masks) for images, masks in data.split(SCORING_BATCH)]
@@ -340,7 +340,7 @@ class Learner:
 
     @torch.inference_mode()
     def masks(self, params: Params, data: Batch) -> Tensor:
-        """What the model marks in each image, (n, classes, height, width), in the memory that metrics work in."""
+        """The masks that the model predicts, (n, classes, height, width), on the CPU, where metrics work."""
         self.load(params)
         self.network.eval()
         return torch.cat([(self._forward(to_unit(images)) > 0).cpu() for images, _ in data.split(SCORING_BATCH)])
@@ -383,7 +383,7 @@ class Learner:
 
 
 def check_finite(site: str, trained: Trained) -> None:
-    """Training that diverged is the site's to report, not the server's to find out."""
+    """Raise if training diverged: the site reports this itself, before it sends anything."""
     if not np.isfinite(trained.loss) or not np.isfinite(trained.params.vector).all():
         raise DataError(
             f"site {site!r}: training diverged (loss {trained.loss}); lower train.lr or check the site's images"

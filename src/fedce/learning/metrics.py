@@ -1,7 +1,7 @@
-"""Metrics beside Dice, by name: what a site measures on its test cases of the model that it would use.
+"""Metrics beside Dice, by name: a site measures them on its test cases, for the model that it would use.
 
-A new metric is one more entry in `METRICS`, or a `Metric` of your own that the experiment names by its import path. It
-is sent, checked, recorded and shown as the others are. FedCE's error, the guard and all shares rest on Dice alone.
+A new metric is one more entry in `METRICS`, or a `Metric` of your own that the experiment names by its import path.
+Sending, checks, record and pages need no change. FedCE's error, the guard and all shares rest on Dice alone.
 """
 
 import warnings
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 DICE = "dice"
-"""Always measured, by core/scoring.py: credit rests on it."""
+"""Always measured, by core/scoring.py: contributions rest on Dice."""
 
 
 @dataclass(frozen=True, eq=False)
 class Masks:
-    """What the model marks in a 2-D image or in a whole volume, and the truth."""
+    """The predicted masks of a 2-D image or of a whole volume, and the true masks."""
 
     predicted: "Tensor"
     truth: "Tensor"
     """(1, classes, height, width) or (1, classes, slices, height, width); 0 or 1."""
     spacing: tuple[float, ...] | None
-    """Millimetres between neighbours along each axis; None where the files do not state it."""
+    """Millimetres between neighbours along each axis; None if the files do not state it."""
 
     @classmethod
     def of(cls, predicted: "Tensor", truth: "Tensor", voxel: tuple[float, float, float] | None) -> "Masks":
-        """From the slices of a volume in their order, or from one image: (n, classes, height, width)."""
+        """Masks from the ordered slices of a volume, or from one image: (n, classes, height, width)."""
         if len(predicted) == 1:
             return cls(predicted.byte(), truth.byte(), voxel and voxel[1:])
         stacked = [masks.movedim(0, 1)[None].byte() for masks in (predicted, truth)]
@@ -47,7 +47,7 @@ class Masks:
 
 @dataclass(frozen=True)
 class Heading:
-    """How a metric is shown; a run records it, so that a page of it needs no code of the metric.
+    """How a metric is shown; a run records it, so that its pages do not import the metric's code.
 
     >>> Heading("HD95", higher_is_better=False, digits=1).line({"mm"})
     'HD95, mm (lower is better)'
@@ -55,11 +55,11 @@ class Heading:
 
     title: str
     higher_is_better: bool | None = None
-    """None where it is not known: for a metric of an earlier version that this one does not have."""
+    """None if unknown: for a metric of an earlier version of fedce that this version does not have."""
     digits: int = 3
 
     def line(self, units: Iterable[str] = ()) -> str:
-        """With its unit, where it has one, and its direction."""
+        """The title with its unit, if it has one, and its direction."""
         named = ", ".join([self.title, *([" or ".join(known)] if (known := sorted({*units} - {""})) else [])])
         if self.higher_is_better is None:
             return named
@@ -71,24 +71,24 @@ class Heading:
 
 @dataclass(frozen=True)
 class Metric:
-    """A measure of two masks.
+    """A measure of a predicted and a true mask.
 
     >>> METRICS["iou"].title, METRICS["iou"].bounds, METRICS["iou"].higher_is_better
     ('IoU', Range(low=0.0, high=1.0), True)
     """
 
     name: str
-    """In the experiment file, the ledger and the results. One of your own has its import path there."""
+    """The name in the experiment file, the ledger and the results; for a metric of your own, its import path."""
     title: str
-    """What tables call it."""
+    """The name in tables."""
     of: Callable[[Masks, float], "Tensor"]
-    """A value for each class, (1, classes), given the masks and surface_tolerance; not finite where it is undefined."""
+    """Gives a value for each class, (1, classes), from the masks and surface_tolerance; not finite if undefined."""
     undefined: str
-    """Where it has no value."""
+    """When the metric has no value, in words."""
     bounds: Range = SCORE
     higher_is_better: bool = True
     is_length: bool = False
-    """In millimetres where the files state their spacing, otherwise in pixels of the resized image."""
+    """Whether it is a length: in millimetres if the files state their spacing, otherwise in pixels after resizing."""
     digits: int = 3
 
     @property
@@ -99,7 +99,7 @@ class Metric:
 def _iou(masks: Masks, tolerance: float) -> "Tensor":
     from monai.metrics import compute_iou
 
-    # Both empty is 1, as for Dice (D15).
+    # The value of two empty masks is 1, as for Dice (D15).
     found: Tensor = compute_iou(masks.predicted, masks.truth, ignore_empty=False)
     return found
 
@@ -174,47 +174,47 @@ def _metric(path: str) -> Metric:
 
 
 def _check_own(metric: Metric, path: str) -> None:
-    """Whether somebody's metric can be used and recorded, so that one that can't is found before round 1."""
+    """Refuse a user's metric that can't be measured or recorded, before round 1."""
     if not (isinstance(metric.title, str) and isinstance(metric.higher_is_better, bool)):
         raise ConfigError(f"metrics: {path} needs a title, and True or False for higher_is_better")
     if not (isinstance(metric.digits, int) and 0 <= metric.digits <= MOST_DIGITS):
         raise ConfigError(f"metrics: {path} has digits = {metric.digits!r}, expected 0 to {MOST_DIGITS}")
     if not (isinstance(metric.bounds, Range) and metric.bounds.low in METRIC and metric.bounds.high in METRIC):
         raise ConfigError(f"metrics: {path} has the bounds {metric.bounds}, expected a Range within {METRIC}")
-    # One that is for images alone, or for volumes alone, is fine where there are no others.
+    # A metric that works only for images, or only for volumes, is accepted: the data may hold no others.
     problems = [_trial(metric, shape) for shape in ((8, 8), (4, 8, 8))]
     if all(problems):
         raise ConfigError(f"metrics: {path} can't measure two masks: {problems[0]}")
 
 
 def _trial(metric: Metric, shape: tuple[int, ...]) -> str | None:
-    """What is wrong with what a metric makes of two equal masks of two classes."""
+    """What is wrong with the metric's value for two equal masks of two classes, or None."""
     import torch
 
     mask = torch.zeros(1, 2, *shape, dtype=torch.uint8)
     mask[..., 2:6, 2:6] = 1
     try:
         found = tuple(metric.of(Masks(mask, mask, None), 1.0).shape)
-    except Exception as error:  # noqa: BLE001 (it is somebody's own code, which may raise anything)
+    except Exception as error:  # noqa: BLE001 (a user's own code may raise anything)
         return f"{type(error).__name__}: {error}"
     return None if found == (1, 2) else f"expected a value for each class, shape (1, 2), got shape {found}"
 
 
 def heading_of(results: Mapping[str, Any], name: str) -> Heading:
-    """How a run's metric is shown, by its record; no code that a run names is imported for that."""
+    """How a run's metric is shown, by the run's record; no code that the run names is imported."""
     if told := results.get("metrics_shown", {}).get(name):
         return Heading(**told)
-    # Results of earlier versions say no more than the name.
+    # Results of earlier versions hold only the name.
     return METRICS[name].heading if name in METRICS else Heading(name)
 
 
 @dataclass(frozen=True)
 class Measures:
-    """The metrics that an experiment asks for beside Dice, and how they are to be measured."""
+    """The metrics that an experiment asks for beside Dice, with their settings."""
 
     metrics: tuple[Metric, ...] = ()
     tolerance: float = 1.0
-    """Of surface_dice."""
+    """The tolerance of surface_dice."""
 
     @classmethod
     def asked_by(cls, config: Config) -> "Measures":
@@ -230,9 +230,9 @@ class Measures:
         return {metric.name: asdict(metric.heading) for metric in self.metrics}
 
     def measure(self, masks: Sequence[Masks], grouping: Grouping, classes: Sequence[str]) -> dict[str, Measured]:
-        """Of all 2-D images and volumes of a part, in the order of the grouping."""
+        """Every metric on all 2-D images and volumes of a part; `masks` are in the order of the grouping."""
         in_mm = all(one.spacing for one in masks)
-        # A mean of millimetres and pixels would say nothing.
+        # A mean over millimetres and pixels would be meaningless.
         masks = masks if in_mm else [replace(one, spacing=None) for one in masks]
         found: dict[str, Measured] = {}
         for metric in self.metrics:
@@ -247,11 +247,11 @@ class Measures:
         return found
 
     def problem_of(self, told: Mapping[str, Measured]) -> str | None:
-        """Why a site's metrics can't be used, or None: just those that were asked for, each within its bounds."""
+        """Why a site's metrics can't be used, or None: expected are the metrics asked for, each within its bounds."""
         asked = {metric.name: metric for metric in self.metrics}
         if different := sorted(told.keys() ^ asked.keys()):
             return (
-                f"sent no {different[0]}" if different[0] in asked else f"sent {different[0]}, which nobody asked for"
+                f"sent no {different[0]}" if different[0] in asked else f"sent {different[0]}, which was not asked for"
             )
         for name, found in told.items():
             for value in found.by_class.values():
@@ -266,7 +266,7 @@ DICE_ALONE = Measures()
 def _values(metric: Metric, masks: Masks, tolerance: float) -> Floats:
     """(classes); NaN where the metric is undefined."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # MONAI warns of empty masks, which are counted here.
+        warnings.simplefilter("ignore")  # MONAI warns about empty masks, which are counted here.
         try:
             values: Any = metric.of(masks, tolerance)[0].double().numpy()
         except Exception as error:

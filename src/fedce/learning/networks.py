@@ -70,7 +70,7 @@ def _classic(config: ModelConfig, n_channels: int, n_classes: int) -> nn.Module:
 
 
 def _norm(config: ModelConfig) -> Any:
-    """As MONAI names it. Every level's channels must be divisible by the number of groups."""
+    """The norm as MONAI names it. Every level's channels must be divisible by the number of groups."""
     if config.stays != "nothing":
         return "batch"
     if config.norm != "group":
@@ -80,7 +80,7 @@ def _norm(config: ModelConfig) -> Any:
 
 @contextmanager
 def _made_of(config: ModelConfig) -> Iterator[None]:
-    """What torch says of channels that can't be had, as one line."""
+    """Turn torch's error about impossible channels into one line."""
     try:
         yield
     except RuntimeError as error:
@@ -122,7 +122,7 @@ def check_fits(network: nn.Module, n_channels: int, n_classes: int, height: int,
 
 
 def choose_device(name: str) -> torch.device:
-    """auto: CUDA, else MPS, else CPU."""
+    """The torch device of this name; auto means CUDA, else MPS, else CPU."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     try:

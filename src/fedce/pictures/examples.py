@@ -1,6 +1,6 @@
-"""An image of each site's first test case with the truth and what a model finds: for reports and studies.
+"""An image of each site's first test case with the true and the predicted outlines: for reports and studies.
 
-The session that trains makes them, because the ledger's last line holds their Dice and the picture's digest.
+The training session makes them, because the ledger's last line holds their Dice and the picture's digest.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ from fedce.data import SiteData
 from fedce.data.overlays import compared
 
 A_ROW, DPI = 4, 150
-"""So that a row is about as wide as a page."""
+"""Images in a row, which is then about as wide as a page, and dots per inch."""
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,9 @@ class Example:
 
 
 def example(site: SiteData, predict: Callable[[NDArray[np.uint8]], NDArray[np.bool_]]) -> Example:
-    """The image, or slice, of the first test case in which most is marked: so nobody chooses.
+    """The image, or slice, of the first test case in which most is marked: a fixed rule, so that no example is picked.
 
-    `predict` gives masks of images (n, channels, height, width).
+    `predict` returns masks for images (n, channels, height, width).
     """
     first = site.cases[site.split.test[0]]
     rows = [int(row) for row in site.split.test if site.cases[row] == first]

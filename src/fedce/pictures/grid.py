@@ -12,7 +12,7 @@ from PIL import Image
 from fedce.pictures.style import ON_WHITE, save
 
 Titled = tuple[NDArray[np.uint8], str]
-"""An image (height, width, 3) and what stands above it."""
+"""An image (height, width, 3) and the text above it."""
 
 
 def image_grid(rows: Sequence[tuple[str, Sequence[Titled]]], dpi: int = 110) -> bytes:
@@ -34,7 +34,7 @@ def image_grid(rows: Sequence[tuple[str, Sequence[Titled]]], dpi: int = 110) -> 
                     axes.set_ylabel(name, fontsize=8)
         buffer = BytesIO()
         save(figure, buffer, format="png", dpi=dpi, metadata={"Software": None})
-    # A palette makes it a third as large, and nobody sees it.
+    # A palette makes the file a third as large, without a visible difference.
     small = BytesIO()
     Image.open(buffer).convert("RGB").quantize(256).save(small, format="PNG", optimize=True)
     return small.getvalue()

@@ -35,7 +35,7 @@ Bands = Sequence[Mapping[str, Any]]
 
 
 def sites_of(rounds: Rounds) -> list[str]:
-    """All that took part in any of the rounds."""
+    """All sites that took part in any of the rounds."""
     return sorted({site for done in rounds for site in done.sites})
 
 
@@ -66,14 +66,14 @@ def _contributions(rounds: Rounds, bands: Bands = ()) -> Figure:
             if ends:
                 axes.fill_between(*zip(*ends, strict=True), color=COLOURS[i % len(COLOURS)], alpha=0.15, linewidth=0)
         axes.axhline(100 / len(sites), color=INK, linewidth=0.8, linestyle=":", label="equal share")
-        # Room for a whole marker, which the margin of lines that lie close together is not.
+        # Room for a whole marker: lines that lie close together leave too small a margin.
         axes.set_ylim(0, 1.05 * axes.get_ylim()[1])
         legend_beside(axes)
     return figure
 
 
 def progress(rounds: Rounds) -> str:
-    """Validation Dice of the common model at each site, and its mean."""
+    """Validation Dice of the common model at each site, and the mean over sites."""
     with mpl.rc_context(STYLE):
         figure, axes = new_axes("round", "validation Dice at its start")
         sites = sites_of(rounds)
@@ -89,7 +89,7 @@ def progress(rounds: Rounds) -> str:
 
 
 def dice(results: Mapping[str, Any]) -> str:
-    """Test Dice at each site, what the others' model would reach there, and what the site reaches alone."""
+    """Test Dice at each site of the model, of the model without the site, and of a model that the site trains alone."""
     with mpl.rc_context(STYLE):
         figure, axes = new_axes("", "test Dice")
         sites = list(results["dice"])
@@ -128,7 +128,7 @@ def freerider(scores: Mapping[str, Sequence[float | None]]) -> str:
 
 
 def grey_values(sites: Sequence[SiteFacts]) -> str:
-    """How bright each site's pixels are, a panel a site, before the average of all sites."""
+    """How bright each site's pixels are, one panel for each site, with the average of all sites behind it."""
     bins = np.linspace(0, 256, N_BINS + 1)
     histograms = np.array([100 * site.grey.histogram for site in sites])
     looks = CHANNELS if histograms.shape[1] > 1 else (("", COLOURS[0], "-"),)
@@ -144,10 +144,10 @@ def grey_values(sites: Sequence[SiteFacts]) -> str:
             panel.set_title(short(site.name), fontsize=11)
         panels[0].set_xlim(0, 256)
         panels[0].set_xticks([0, 64, 128, 192, 256])
-        # A black frame is one bin that would press everything else flat; constant images have nothing but such bins.
+        # A black frame is one tall bin that would flatten all others; constant images have only such bins.
         panels[0].set_ylim(0, 1.1 * min(histograms.max(), 2 * np.percentile(histograms, 98)) or 100)
         for panel in panels[len(sites) - n_columns : len(sites)]:
-            panel.tick_params(labelbottom=True)  # Also above a place that is left empty.
+            panel.tick_params(labelbottom=True)  # Also above an empty place of the grid.
         for panel in panels[len(sites) :]:
             panel.remove()
         figure.supxlabel("grey value", fontsize=11)
@@ -158,7 +158,7 @@ def grey_values(sites: Sequence[SiteFacts]) -> str:
 
 
 def mask_areas(sites: Sequence[SiteFacts]) -> str:
-    """How much of an image is marked: all of a site's, the middle half, the median."""
+    """How much of an image is marked at each site: range of all images, middle half, and median."""
     classes = list(sites[0].areas)
     with mpl.rc_context(STYLE):
         figure, axes = new_axes("marked part of the image, %", "")
@@ -180,5 +180,5 @@ def mask_areas(sites: Sequence[SiteFacts]) -> str:
 
 
 def _ringed(colour: str) -> dict[str, Any]:
-    """A mark that is seen on a bar of its own colour."""
+    """A mark that is visible on a bar of its own colour."""
     return {"color": colour, "markersize": 6, "markerfacecolor": "white", "markeredgewidth": 1.5}

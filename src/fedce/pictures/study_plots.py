@@ -10,7 +10,7 @@ from fedce.pictures.style import COLOURS, INK, STYLE, label_of, legend_beside, l
 
 
 def curves(lines: Mapping[str, tuple[Sequence[float], Sequence[float]]], y: str) -> str:
-    """Raw and smoothed lines by name, from before the first round to after the last; the raw ones faint."""
+    """Raw (faint) and smoothed lines by name, from before the first round to after the last."""
     with mpl.rc_context(STYLE):
         figure, axes = new_axes("rounds done", y)
         for i, (name, (raw, smooth)) in enumerate(lines.items()):
@@ -23,7 +23,7 @@ def curves(lines: Mapping[str, tuple[Sequence[float], Sequence[float]]], y: str)
 
 
 def bars(values: Mapping[str, Sequence[float]], y: str) -> str:
-    """A bar to the mean of each name's values, and the values as dots; from a little below the lowest."""
+    """A bar up to the mean of each name's values, and the values as dots; the axis begins a little below the lowest."""
     with mpl.rc_context(STYLE):
         figure, axes = new_axes("", y)
         for i, own in enumerate(values.values()):
@@ -73,7 +73,7 @@ def cost(sizes: Sequence[int], seconds: Mapping[str, Sequence[float]]) -> str:
 
 
 def heat_maps(maps: Mapping[str, Sequence[Sequence[float | None]]], names: Sequence[str]) -> str:
-    """Square maps side by side, dark where high; each on its own scale, as only the order within one matters."""
+    """Square maps side by side, dark where high; each has its own scale, because only the order within it matters."""
     with mpl.rc_context(STYLE):
         n_columns = 3
         n_rows = -(-len(maps) // n_columns)

@@ -10,14 +10,14 @@ from matplotlib.ticker import MaxNLocator
 
 from fedce.pictures.ink import PAGE_INK
 
-# Okabe and Ito's colours: told apart by colour-blind readers, on white and on black.
+# Okabe and Ito's colours: colour-blind readers can tell them apart, on white and on black.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#999999")
 MARKERS = "osD^vPX"
 INK = "#010203"
 """Stands for the page's text colour until the SVG is written."""
 STYLE: dict[str, Any] = {
     "svg.fonttype": "none",
-    # Site names are text, whatever signs are in them.
+    # Site names are plain text, whatever characters they contain.
     "text.parse_math": False,
     "svg.hashsalt": "fedce",
     "font.family": "sans-serif",
@@ -72,7 +72,7 @@ def legend_beside(axes: Any) -> None:
 
 
 def whole_numbers() -> MaxNLocator:
-    """There is no round 1.5."""
+    """Ticks at whole numbers only: there is no round 1.5."""
     return MaxNLocator(nbins="auto", integer=True, min_n_ticks=1)
 
 
@@ -92,7 +92,7 @@ def look_of(i: int, n_points: int, n_sites: int = 1) -> dict[str, Any]:
 
 def save(figure: Figure, target: Any, **options: Any) -> None:
     with warnings.catch_warnings():
-        # Names may be in any script. Browsers have fonts for them; in a picture file an empty box says enough.
+        # Names may be in any script. Browsers have fonts for them; in a picture file an empty box is acceptable.
         warnings.filterwarnings("ignore", r"Glyph .* missing from font", UserWarning)
         figure.savefig(target, **options)
 

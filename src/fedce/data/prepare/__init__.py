@@ -23,7 +23,7 @@ SOURCES: Mapping[Task, tuple[Source, ...]] = {"prostate": prostate.SOURCES, "fun
 SIZE = 256
 """Side of the images in the experiment file that is written; published images have many sizes."""
 SAVE_SECONDS = 5.0
-"""The ledger is saved after this many cases; after a kill, only later cases are converted again, to the same bytes."""
+"""The ledger is saved this often; after a kill, only later cases are converted again, to the same bytes."""
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ CROP_DIAMETERS = 2.5
 """Side of the square that is kept, in disc diameters: in a whole photograph the disc has only a few pixels."""
 N_EXPERTS = 6
 THREE_OF_FOUR = 160
-"""Between two and three quarters of 255: a soft map is the mean of four experts, and a tie is no majority."""
+"""Between two and three quarters of 255: a soft map is the mean of four experts, and a tie is not a majority."""
 
 
 def find_drishti(root: Path) -> Found:

@@ -1,4 +1,4 @@
-"""The ClientApp: a message goes to the site's own process, its answer back. Nothing heavy is imported here."""
+"""The ClientApp: passes a message to the site's own process and returns the answer. Nothing heavy is imported here."""
 
 import os
 import traceback
@@ -23,8 +23,8 @@ def client_app(config_file: Path) -> ClientApp:
             home = Path(str(context.node_config.get("home") or Path.home() / ".fedce" / "sites" / site))
             # The parent is the SuperNode's executor, which ends with the SuperNode.
             found = ask_resident(config_file, site, data, home, from_record(message.content), os.getppid())
-        except Exception as error:  # noqa: BLE001 (Flower tells the server the text of any error, and that may be private)
-            traceback.print_exc()  # Into the SuperNode's own log.
+        except Exception as error:  # noqa: BLE001 (Flower sends an error's text to the server, and it may be private)
+            traceback.print_exc()  # Goes into the SuperNode's own log.
             raise RuntimeError(f"{type(error).__name__}; see the log of the SuperNode") from None
         return Message(to_record(found), reply_to=message)
 

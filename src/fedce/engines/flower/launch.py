@@ -35,7 +35,7 @@ app = {kind}(Path(__file__).parent / "experiment.toml")
 
 
 def deploy(config: Config, out: Path) -> str:
-    """Write the app; returns what to do with it."""
+    """Write the app; returns a line that says how to start it."""
     if out.exists() and any(out.iterdir()):
         raise RunError(f"{out} is not empty; choose another --out")
     write_app(config, out, "runs/federation", "")
@@ -52,7 +52,7 @@ def write_app(config: Config, out: Path, run_folder: str, command: str) -> None:
             "version": "1.0.0",
             "description": f"{config.algorithm.name} by fedce",
             "license": "Apache-2.0",
-            # Nothing to install: fedce is there before, at the coordinator and at every site.
+            # Nothing to install: fedce is already installed at the coordinator and at every site.
             "dependencies": [],
         },
         "tool": {
@@ -143,7 +143,7 @@ class Federation:
         )
 
     def submit(self, app: Path) -> str:
-        """Hand the app to the SuperLink, as soon as that listens; returns the run's number."""
+        """Submit the app to the SuperLink as soon as it listens; returns the run's number."""
         said = ""
         for _ in until(START_SECONDS, 0.5):
             self.programs.check()
@@ -154,12 +154,12 @@ class Federation:
         raise EngineError(f"the SuperLink did not take the app: {said[:300]}", self.programs.tail("superlink"))
 
     def status(self, run_id: str) -> str:
-        """What the SuperLink says of a run; the command line alone returns 0 whatever happened."""
+        """A run's status at the SuperLink; Flower's command line returns exit code 0 even for a failed run."""
         runs = self.flwr("list", "here", "--run-id", run_id, "--format", "json").get("runs") or [{}]
         return str(runs[0].get("status", ""))
 
     def flwr(self, *arguments: str) -> dict[str, Any]:
-        """Flower's command line, and what it printed as JSON."""
+        """Call Flower's command line; returns its JSON output."""
         done = subprocess.run(
             [program("flwr"), *arguments], env=self.programs.environment, capture_output=True, text=True, check=False
         )
@@ -172,7 +172,7 @@ class Federation:
 
 
 def _wait(federation: Federation, follower: Follower, run_id: str) -> None:
-    """Until the ServerApp says how it ended, or is no more."""
+    """Wait until the ServerApp records how it ended, or has gone."""
     outcome = federation.folder / OUTCOME
     next_look = monotonic() + STATUS_SECONDS
     while not outcome.exists():
@@ -182,6 +182,6 @@ def _wait(federation: Federation, follower: Follower, run_id: str) -> None:
             next_look = monotonic() + STATUS_SECONDS
             found = federation.status(run_id)
             if found.startswith("finished") and not outcome.exists():
-                raise EngineError(f"Flower says that the run is {found}", federation.programs.tail("superlink"))
+                raise EngineError(f"Flower reports the run as {found}", federation.programs.tail("superlink"))
         sleep(0.2)
     follower.look()

@@ -12,8 +12,8 @@ ABOUT, ARRAYS, RAW = "fedce.about", "fedce.arrays", "fedce.float32"
 
 
 def to_record(parcel: Parcel) -> RecordDict:
-    # Arrays are stored by content: one that goes to all sites is at the SuperLink once.
-    # As plain bytes, because Flower's own form is a file that has to be parsed before it is known to be harmless.
+    # Flower stores arrays by content: an array that goes to all sites is at the SuperLink once. They are plain bytes,
+    # because Flower's own format is a file that must be parsed before it is known to be harmless.
     arrays = ArrayRecord(
         {name: Array("float32", array.shape, RAW, array.tobytes()) for name, array in parcel.arrays.items()}
     )
@@ -24,7 +24,7 @@ def from_record(record: RecordDict) -> Parcel:
     about, arrays = record.get(ABOUT), record.get(ARRAYS)
     text = about.get("json") if isinstance(about, ConfigRecord) else None
     if not isinstance(text, str) or not isinstance(arrays, ArrayRecord):
-        raise ReplyError("its message is not one of fedce's")
+        raise ReplyError("its message is not a message of fedce")
     if len(arrays) > MAX_MODELS + 1:
         raise ReplyError(f"it sent {len(arrays)} arrays, at most {MAX_MODELS + 1} are read")
     return Parcel(text, {name: _vector(array) for name, array in arrays.items()})
@@ -33,4 +33,4 @@ def from_record(record: RecordDict) -> Parcel:
 def _vector(array: Array) -> Vector:
     if array.stype != RAW or len(array.data) % 4:
         raise ReplyError("its arrays are not vectors of 32-bit numbers")
-    return np.frombuffer(array.data, "<f4").astype(np.float32)  # A copy: what was received can't be written to.
+    return np.frombuffer(array.data, "<f4").astype(np.float32)  # A copy, because received data can't be written to.

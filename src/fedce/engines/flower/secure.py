@@ -1,7 +1,7 @@
 """FedCE where the server sees only sums: Flower's SecAgg+ carries the models, each site measures its own terms.
 
-SecAgg+ of Flower 1.41 belongs to its older interface (a Strategy with a workflow, a NumPyClient with a mod), so this is
-for a Flower app of one's own, not for `fedce run --engine flower`; docs/privacy.md shows both sides of it.
+SecAgg+ of Flower 1.41 belongs to its older interface (a Strategy with a workflow, a NumPyClient with a mod). So this
+module is for a Flower app of your own, not for `fedce run --engine flower`; docs/privacy.md shows server and client.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,23 +23,23 @@ from fedce.core.credit import Credit
 from fedce.core.params import Entry, Layout, Params, from_named, leave_out, to_named
 
 UNIT = 1_000_000
-"""A weight of 1 as a number of examples, which is what SecAgg+ weighs by."""
+"""A weight of 1 as a number of examples: SecAgg+ weights by numbers of examples."""
 Score = Callable[[NDArrays], float]
 """Validation score of a model, in [0, 1]."""
 
 
 def workflow(num_shares: int | float = 1.0, threshold: int | float = 0.5, **options: Any) -> SecAggPlusWorkflow:
-    """Flower's protocol; all sites share keys with all, and a round survives while `threshold` of them answer."""
+    """Flower's protocol; each site shares keys with all others, and a round succeeds if `threshold` of them answer."""
     return SecAggPlusWorkflow(num_shares, threshold, **{"max_weight": UNIT, **options})
 
 
 class SecureFedCE(FedAvg):  # type: ignore[misc]
-    """Weighs sites by what they have earned before the round (estimate="site"); `shares` holds the contributions."""
+    """Weights sites by their contributions before the round (estimate="site"); `shares` holds the contributions."""
 
     def __init__(self, options: Mapping[str, Any] | None = None, **fedavg: Any) -> None:
         super().__init__(**fedavg)
         if {"guard", "estimate"} & set(options or {}):
-            raise ConfigError("guard and estimate are given: nobody sees single updates here, so sites measure")
+            raise ConfigError("leave out guard and estimate: only sums are visible here, so the sites measure")
         self.algorithm = algorithms.make("fedce", {**(options or {}), "estimate": "site"})
         self.entered: dict[str, float] = {}
         self.credit = Credit()
@@ -60,7 +60,7 @@ class SecureFedCE(FedAvg):  # type: ignore[misc]
         ]
 
     def _config(self, server_round: int, site: str, weights: Mapping[str, float]) -> dict[str, Scalar]:
-        """What a site is told: its weight in this round, and that of its last model in this one."""
+        """The settings sent to a site: its weight in this round, and the weight of its last model in this one."""
         entered = {"entered": self.entered[site]} if site in self.entered else {}
         return {"round": server_round, "weight": weights[site], **entered}
 
@@ -73,12 +73,12 @@ class SecureFedCE(FedAvg):  # type: ignore[misc]
         results: list[tuple[ClientProxy, FitRes]],
         failures: list[Any],
     ) -> tuple[Parameters | None, dict[str, Scalar]]:
-        """SecAgg+ gives everybody's weighted mean in each result, and what each site says of itself."""
+        """Take from each result the weighted mean of all sites, which SecAgg+ computed, and the site's own terms."""
         terms = {}
         for client, result in results:
             site = self.site_by_node[client.cid] = str(result.metrics.get("site") or client.cid)
             terms[site] = BothTerms(1, _number(result.metrics, "novelty", 2.0), _number(result.metrics, "error", 1.0))
-        # Whoever dropped out is not in the mean, and the others weigh more in it.
+        # A site that dropped out is not in the mean, and the others have more weight in it.
         units = {self._site(client): result.num_examples for client, result in results}
         self.entered = {site: n / sum(units.values()) for site, n in units.items()}
         self.credit = self.algorithm.earn(self.credit, terms)
@@ -91,9 +91,9 @@ def _number(metrics: Mapping[str, Scalar], name: str, most: float) -> float | No
 
 
 class SecureContribution:
-    """In a NumPyClient's fit function: measures both terms at the site, and prepares what fit returns.
+    """For a NumPyClient's fit function: measures both terms at the site, and prepares fit's result.
 
-    The site's model leaves it only masked; its two terms, and its name, in the clear.
+    The site's model leaves the site only masked; its two terms and its name are sent in the clear.
     """
 
     def __init__(self, context: Context, received: NDArrays, config: Mapping[str, Scalar], score: Score) -> None:
@@ -110,7 +110,7 @@ class SecureContribution:
             self.metrics["error"] = 1.0 - score(_arrays(leave_out(now, weight, mine), received))
 
     def result(self, trained: NDArrays) -> tuple[NDArrays, int, dict[str, Scalar]]:
-        """What fit returns; keeps the model for the next round."""
+        """The result of fit; keeps the model for the next round."""
         self.context.state["fedce.secure"] = _packed({"received": self.received, "sent": trained})
         self.context.state["fedce.secure.round"] = ConfigRecord({"round": int(self.config["round"])})
         return trained, max(round(UNIT * float(self.config["weight"])), 1), self.metrics
@@ -127,7 +127,7 @@ def _unpacked(record: ArrayRecord, part: str) -> NDArrays:
 
 
 def _params(arrays: Sequence[np.ndarray[Any, Any]]) -> Params:
-    """All arrays as trainable: which of them are statistics, a list of arrays does not say."""
+    """All arrays as trainable parameters, because a list of arrays does not say which are statistics."""
     layout = Layout(tuple(Entry(str(i), tuple(a.shape), "trainable") for i, a in enumerate(arrays)))
     return from_named(layout, {str(i): np.asarray(a) for i, a in enumerate(arrays)})
 

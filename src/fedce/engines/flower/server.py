@@ -15,7 +15,7 @@ from fedce.site.wire import Parcel, kind_of
 LIFE_SECONDS = 11 * 3600.0
 """Flower forgets a message after twelve hours."""
 PULLED_AT_ONCE = 16
-"""So many answers are in memory together, whatever the number of sites."""
+"""At most this many answers are in memory together, whatever the number of sites."""
 
 
 class FlowerCourier:
@@ -24,10 +24,10 @@ class FlowerCourier:
     def __init__(self, grid: Grid) -> None:
         self.grid = grid
         self.open: dict[str, float] = {}
-        """Tickets, and when they were given out."""
+        """Tickets of messages without an answer, and when they were sent."""
 
     def nodes(self) -> list[str]:
-        # With the time it came: an authenticated node that was restarted has its old number, and lost its message.
+        # The name holds the time of joining: a restarted node with a key keeps its number, but has lost its message.
         return [f"{node.node_id}@{node.last_activated_at}" for node in self.grid.get_nodes()]
 
     def send(self, node: str, parcel: Parcel, round_no: int) -> str:
@@ -36,7 +36,7 @@ class FlowerCourier:
             to_record(parcel), dst_node_id=int(node.partition("@")[0]), message_type=kind, group_id=str(round_no + 1)
         )
         ticket = next(iter(self.grid.push_messages([message])), None)
-        if not ticket:  # The node has gone this instant.
+        if not ticket:  # The node has just left.
             return ""
         self.open[str(ticket)] = monotonic()
         return str(ticket)
@@ -58,7 +58,7 @@ class FlowerCourier:
         try:
             return from_record(message.content)
         except ReplyError as error:
-            return Parcel(str(error), {})  # Not signed, and so refused with a reason.
+            return Parcel(str(error), {})  # Unsigned, hence refused with this reason.
 
 
 def server_app(config_file: Path) -> ServerApp:

@@ -1,4 +1,4 @@
-"""For people with their own Flower app: FedCE as a strategy, and what a client adds to measure its data-space term."""
+"""FedCE for your own Flower app: a strategy for the server, and a helper for clients that measures the data term."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -17,7 +17,7 @@ from fedce.core.params import KINDS, Entry, Kind, Layout, Params, leave_out
 from fedce.guard.border import problem_of
 
 RECORD = "fedce"
-"""Under this key the strategy and the client helper speak to each other; nothing else of an app is touched."""
+"""The strategy and the client helper exchange values under this key; other records of the app stay untouched."""
 STATISTICS = ("running_mean", "running_var")
 log = getLogger("flwr")
 
@@ -28,9 +28,9 @@ def is_statistic(name: str) -> bool:
 
 
 class FedCE(FedAvg):  # type: ignore[misc]
-    """Weighs nodes by their contribution; `shares` holds the contributions so far.
+    """Weights nodes by their contribution; `shares` holds the contributions so far.
 
-    Options of FedCE (combine, max_share, ...) go into `options`, everything else is FedAvg's. Credit belongs to a
+    Options of FedCE (combine, max_share, ...) go into `options`; other arguments are FedAvg's. Credit belongs to a
     site's name if the node has one (--node-config "site='A'"), otherwise to its node id, which a restart changes.
     """
 
@@ -59,19 +59,19 @@ class FedCE(FedAvg):  # type: ignore[misc]
         if self.state is None:
             self.state = self.algorithm.begin((), params)
         elif not np.array_equal(params.vector, self.state.params.vector):
-            # Somebody else changed the model, so no site can be left out of it.
+            # The app changed the model after aggregation, so the model without a site is unknown.
             self.state = replace(self.state, params=params, rho={})
         messages = []
         for message in super().configure_train(server_round, arrays, config, grid):
             told = self._weight_of(message.metadata.dst_node_id)
             own = ConfigRecord({"round": server_round, **({} if told is None else {"weight": told})})
-            # All nodes share one record; each gets its own weight in one of its own.
+            # All nodes share one record of the model; each gets its weight in a separate record.
             message.content = RecordDict({**message.content, RECORD: own})
             messages.append(message)
         return messages
 
     def _weight_of(self, node: int) -> float | None:
-        """A site's part in the model; a node that has not said its name may be one that was restarted."""
+        """A site's weight in the model; None for a node without a name, which may be a restarted site."""
         assert self.state is not None
         if not self.state.rho or node not in self.site_by_node:
             return None
@@ -133,7 +133,7 @@ class FedCE(FedAvg):  # type: ignore[misc]
 
 
 class Contribution:
-    """In a ClientApp's train function: the model without this site, and the reply that tells its error."""
+    """For a ClientApp's train function: the model without this site, and the reply with that model's error."""
 
     def __init__(self, message: Message, context: Context) -> None:
         self.message, self.context = message, context
@@ -141,7 +141,7 @@ class Contribution:
         (self._received,) = message.content.array_records.values()
 
     def model_without_me(self) -> ArrayRecord | None:
-        """What the others' model is; None in the first round, and where this site's part in it is not known."""
+        """The model without this site; None in the first round, and if this site's weight in it is unknown."""
         told, kept = self.message.content.get(RECORD), self.context.state.get(RECORD)
         about = self.context.state.get(f"{RECORD}.round")
         weight = told.get("weight") if isinstance(told, ConfigRecord) else None
@@ -171,7 +171,7 @@ class Contribution:
 
 
 def to_params(record: ArrayRecord, is_buffer: Callable[[str], bool]) -> Params:
-    """A model as fedce computes with it: one vector of what is averaged and of what is counted."""
+    """A model in fedce's form: one vector of averaged numbers, and one of counts."""
     arrays = {name: array.numpy() for name, array in record.items()}
     by_kind: dict[Kind, list[str]] = {kind: [] for kind in KINDS}
     for name, array in arrays.items():
@@ -184,6 +184,6 @@ def to_params(record: ArrayRecord, is_buffer: Callable[[str], bool]) -> Params:
 
 
 def to_record(params: Params, like: ArrayRecord) -> ArrayRecord:
-    """Back to the names, order and types of another record."""
+    """The parameters with the names, order and types of the record `like`."""
     found = {entry.name: params.vector[where].reshape(entry.shape) for entry, where in params.layout.slices()}
     return ArrayRecord({name: Array(found[name].astype(array.numpy().dtype)) for name, array in like.items()})

@@ -1,7 +1,7 @@
 """FedCE for NVFlare's own recipes: `FedAvgRecipe(aggregator=FedCEAggregator(), ...)`; client scripts stay as they are.
 
 The meta keys are those of NVFlare's FedCE. A client sends the update, and `fedce_minus_val`: the mean error so far of
-the model without it. It gets `fedce_coef`: everybody's weight in the model, 0 for who has no part in it.
+the model without it. It gets `fedce_coef`: all sites' weights in the model, 0 for a site without a part in it.
 """
 
 from collections import Counter
@@ -37,13 +37,13 @@ from fedce.core.params import (
 ERROR, WEIGHTS = "fedce_minus_val", "fedce_coef"
 COMBINE = {"plus": "sum", "times": "product"}
 Shapes = tuple[tuple[str, tuple[int, ...], bool], ...]
-"""Name, shape, and whether it holds whole numbers."""
+"""For each parameter: name, shape, and whether it holds whole numbers."""
 MIN_SITES = 2
-"""With one alone there are no others to compare it with."""
+"""The fewest updates of a round: a single one has no others to be compared with."""
 
 
 class FedCEAggregator(ModelAggregator):  # type: ignore[misc]
-    """Weights by contribution, over whoever is present; what can't be used is refused with a line in the log."""
+    """Weights the present sites by contribution; an update that can't be used is refused with a line in the log."""
 
     def __init__(
         self,
@@ -52,11 +52,11 @@ class FedCEAggregator(ModelAggregator):  # type: ignore[misc]
         max_share: float = 0.8,
         history_file: str | None = None,
     ) -> None:
-        """`history_file`: kept after every round, so that a restarted job goes on with the credit so far."""
+        """`history_file` is written after every round, so that a restarted job continues with the credit so far."""
         super().__init__()
         if mode not in COMBINE:
             raise ConfigError(f"mode: expected plus or times, got {mode!r}{nearest(str(mode), COMBINE)}")
-        # NVFlare writes a job from attributes that are called like the arguments.
+        # NVFlare writes a job from attributes with the names of the arguments.
         self.mode, self.max_share, self.history_file = mode, max_share, history_file
         self.trainable_param_names = list(trainable_param_names or [])
         combine = cast(Literal["sum", "product"], COMBINE[mode])
@@ -65,13 +65,13 @@ class FedCEAggregator(ModelAggregator):  # type: ignore[misc]
         self._shapes: Shapes | None = None
         self._round_no = -1
         self._before = self.credit = Credit()
-        """What each site has earned, over the rounds that it took part in."""
+        """The credit of each site over the rounds that it took part in."""
         if history_file and Path(history_file).exists():
             self.restore(read_sealed(Path(history_file)))
 
     @property
     def shares(self) -> dict[str, float]:
-        """Contributions so far, of everybody who ever took part; they sum to 1."""
+        """Contributions so far of all sites that ever took part; they sum to 1."""
         return self._algorithm.shares(self.credit) if self.credit else {}
 
     def reset_stats(self) -> None:
@@ -82,12 +82,12 @@ class FedCEAggregator(ModelAggregator):  # type: ignore[misc]
         site = str(meta.get("client_name") or "")
         try:
             if not site:
-                raise ReplyError("it does not say from whom it is")
+                raise ReplyError("it does not name its site")
             if site in self._results:
-                raise ReplyError("it has already sent one in this round")
+                raise ReplyError("the site has already sent an update in this round")
             _check(model)
         except ReplyError as error:
-            # Not raised: NVFlare would drop the client without a word.
+            # Logged, not raised: NVFlare would drop the client without a message.
             self.warning(f"FedCE refused an update of {site or '?'}: {error}")
             return
         self._results[site] = model
@@ -95,11 +95,11 @@ class FedCEAggregator(ModelAggregator):  # type: ignore[misc]
     def aggregate_model(self) -> FLModel:
         results = self._with_one_shape()
         if self._shapes is None:
-            raise ReplyError("FedCE has no usable update in the first round")
+            raise ReplyError("FedCE got no usable update in the first round")
         layout = self._layout()
         round_no = next((result.current_round for result in results.values()), None)
         if len(results) < MIN_SITES:
-            self.error(f"FedCE needs {MIN_SITES} usable updates, and has {len(results)}; the model stays as it was")
+            self.error(f"FedCE needs {MIN_SITES} usable updates and got {len(results)}; the model is not changed")
             rho: dict[str, float] = {}
             mean = Params(layout, np.zeros(layout.size, np.float32))
         else:
@@ -115,16 +115,16 @@ class FedCEAggregator(ModelAggregator):  # type: ignore[misc]
         )
 
     def _earn(self, parts: Mapping[str, Params], round_no: int | None) -> dict[str, float]:
-        """The round's credit (Eqs. 2-5); the weights of those present."""
+        """Add the round's credit (Eqs. 2-5); returns the weights of the sites present."""
         if round_no is not None and round_no <= self._round_no:
-            self.credit = self._before  # A round that is run again counts once.
+            self.credit = self._before  # A repeated round counts once.
         present = dict.fromkeys(parts, BothTerms(1))
         rho_prev = self._algorithm.weigh(self.credit, present)
         products = inner_products([part.trainable for part in parts.values()])
         c = np.array([rho_prev[site] for site in parts])
         self._before = self.credit
         added = self.credit.plus({site: (cos, 0.0) for site, cos in zip(parts, gamma_cos(products, c), strict=True)})
-        # The client sends its mean error over the rounds, an account holds the sum.
+        # The client sends its mean error over the rounds; the account holds the sum.
         errors = {site: float(self._results[site].meta[ERROR]) * added[site].rounds for site in parts}
         present_now = {site: Account(added[site].rounds, (added[site].totals[0], err)) for site, err in errors.items()}
         self.credit = Credit({**added, **present_now})
@@ -134,7 +134,7 @@ class FedCEAggregator(ModelAggregator):  # type: ignore[misc]
         return self._algorithm.weigh(self.credit, present)
 
     def history(self) -> dict[str, Any]:
-        """All that a later round needs, as a JSON value."""
+        """Everything that a later round needs, as a JSON value."""
         return {
             "round": self._round_no,
             "before": {site: asdict(account) for site, account in self._before.items()},
@@ -146,7 +146,7 @@ class FedCEAggregator(ModelAggregator):  # type: ignore[misc]
         self._before, self.credit = _credit(history["before"]), _credit(history["credit"])
 
     def _with_one_shape(self) -> dict[str, FLModel]:
-        """The updates of the model that most have, or had before; sorted, because sums depend on order."""
+        """Updates with the parameters of earlier rounds or of most sites; sorted, because sums depend on order."""
         shapes = {site: _shapes(result.params) for site, result in sorted(self._results.items())}
         if self._shapes is None and shapes:
             self._shapes = Counter(shapes.values()).most_common(1)[0][0]
@@ -167,21 +167,21 @@ class FedCEAggregator(ModelAggregator):  # type: ignore[misc]
 
 def _check(model: FLModel) -> None:
     if model.params_type != ParamsType.DIFF:
-        raise ReplyError(f"expected what has changed (ParamsType.DIFF), got {model.params_type}")
+        raise ReplyError(f"expected the change of the model (ParamsType.DIFF), got {model.params_type}")
     if not model.params:
         raise ReplyError("it is empty")
     try:
         arrays = _arrays(model.params)
-    except Exception as problem:  # noqa: BLE001 (whatever a client sends, the others' round goes on)
+    except Exception as problem:  # noqa: BLE001 (a bad update must not end the others' round)
         raise ReplyError(f"its parameters can't be read ({type(problem).__name__}: {problem})") from None
     for name, array in arrays.items():
         if not (np.issubdtype(array.dtype, np.floating) or _is_whole(array)):
-            raise ReplyError(f"{name} is of the type {array.dtype}; expected numbers")
-        # As it will be computed with: what overflows here would be infinite in the model.
+            raise ReplyError(f"{name} has the type {array.dtype}; expected numbers")
+        # In the precision of the computation: a number that overflows here would be infinite in the model.
         with np.errstate(over="ignore"):
             values = array.astype(np.float32)
         if not np.isfinite(values).all():
-            raise ReplyError(f"{name} holds values that are no numbers, or too large")
+            raise ReplyError(f"{name} holds values that are not numbers, or are too large")
         if _is_whole(array) and np.abs(values).max(initial=0) > MAX_EXACT_COUNT:
             raise ReplyError(f"{name} counts above {MAX_EXACT_COUNT}")
     error = (model.meta or {}).get(ERROR)
@@ -190,12 +190,12 @@ def _check(model: FLModel) -> None:
 
 
 def _array(value: Any) -> NDArray[Any]:
-    # A tensor that NVFlare has left on its disk is read now.
+    # NVFlare may have left a tensor on disk; it is read here.
     value = value.materialize() if callable(getattr(value, "materialize", None)) else value
     if not isinstance(value, torch.Tensor):
         return np.asarray(value)
     tensor = value.detach().cpu()
-    if tensor.dtype == torch.bfloat16:  # Of which numpy knows nothing.
+    if tensor.dtype == torch.bfloat16:  # numpy has no bfloat16.
         tensor = tensor.float()
     array: NDArray[Any] = tensor.numpy()
     return array
@@ -206,7 +206,7 @@ def _arrays(params: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
 
 
 def _is_whole(array: NDArray[Any]) -> bool:
-    """Counts of batches, which have no mean."""
+    """Whether an array holds whole numbers: counts of batches, which are not averaged."""
     return bool(np.issubdtype(array.dtype, np.integer))
 
 
@@ -215,7 +215,7 @@ def _shapes(params: Mapping[str, Any]) -> Shapes:
 
 
 def _like(arrays: Mapping[str, NDArray[Any]], results: Mapping[str, FLModel]) -> dict[str, Any]:
-    """As most clients sent them: tensors or arrays, of the same precision."""
+    """The arrays in the form that most clients sent: tensors or arrays, with their precision."""
     made: dict[str, Any] = {}
     for name, array in arrays.items():
         sent = [result.params[name] for result in results.values()]
@@ -229,7 +229,7 @@ def _like(arrays: Mapping[str, NDArray[Any]], results: Mapping[str, FLModel]) ->
 
 
 def _metrics(results: Mapping[str, FLModel], rho: Mapping[str, float]) -> dict[str, float] | None:
-    """Weighted means of the numbers that everybody has sent."""
+    """Weighted means of those metrics that all sites have sent."""
     sent = [(rho[site], results[site].metrics or {}) for site in rho]
     common = set.intersection(*(set(metrics) for _, metrics in sent)) if sent else set()
     numbers = [key for key in sorted(common) if all(isinstance(metrics[key], int | float) for _, metrics in sent)]

@@ -1,4 +1,4 @@
-"""What NVFlare's client runs for a job: a call goes to the site's Resident, its answer back."""
+"""The part of a job that NVFlare's client runs: it passes a call to the site's Resident and returns the answer."""
 
 from logging import getLogger
 from pathlib import Path
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from fedce.site.resident import Resident
 
 KEPT_SECONDS = 600.0
-"""So long after its end a call counts as in hand: its answer may still be on a slow line."""
+"""Seconds after its end during which a call still counts as in hand: its answer may be on a slow line."""
 
 
 class Hospital:
-    """One in each client's process, which lives as long as the job."""
+    """The published functions of a client's process, which lives as long as the job."""
 
     def __init__(self) -> None:
         self._resident: Resident | None = None
@@ -30,7 +30,7 @@ class Hospital:
 
     @collab.publish  # type: ignore[untyped-decorator]
     def here(self) -> list[str]:
-        """That this process lives, and which calls it has in hand."""
+        """The calls that this process has in hand; an answer also shows that the process lives."""
         now = monotonic()
         for ticket, ended in list(self._ended.items()):
             if ended is not None and now - ended > KEPT_SECONDS:
@@ -43,7 +43,7 @@ class Hospital:
         config_file = Path(workspace.get_app_config_dir(collab.fl_ctx.get_job_id())) / settings.EXPERIMENT
         self._ended[ticket] = None
         try:
-            with self._lock:  # One thing at a time: a site has one memory.
+            with self._lock:  # One call at a time: a site has one memory.
                 if self._resident is None:
                     self._resident = resident(client, Path(workspace.get_site_config_dir()), config_file)
                 return self._resident.answer(Parcel.from_bytes(parcel)).to_bytes()
@@ -68,6 +68,6 @@ def resident(client: str, local: Path, config_file: Path) -> "Resident":
                 raise ConfigError(f'{key} names code, {path}; if you trust it: allow = ["{path}"] in {settings.FILE}')
         return Resident(at_hospital(config, site, own.data), site, private_folder(own.home_of(site)), versions())
     except Exception:
-        # What an error says may hold names of this machine, so it stays in this client's log.
+        # An error's text may hold names of this machine, so it stays in this client's log.
         getLogger(__name__).exception("this site can't take part")
         raise EngineError("this site can't take part; its own log says why") from None

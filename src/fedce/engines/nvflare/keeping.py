@@ -1,7 +1,7 @@
 """Keep a job running until its run is finished: `python -m fedce.engines.nvflare.keeping JOB --kit ADMIN_KIT`.
 
-NVFlare ends a job when its server, or the job's process at one client, dies; and a client that was restarted does not
-come back into a job. So the job is submitted again: after its end at once, for a returned client between two rounds.
+NVFlare ends a job when its server, or the job's process at one client, dies; and a restarted client does not come back
+into a job. So the job is submitted again: at once after its end, or between two rounds for a client that came back.
 """
 
 import argparse
@@ -26,10 +26,10 @@ from fedce.engines.nvflare.settings import EXPERIMENT, NODES, PAUSE
 LOOK_SECONDS = 3.0
 CONNECT_SECONDS = 10.0
 MAX_FRUITLESS = 3
-"""So many jobs in a row may end early and without a new round."""
+"""Give up after this many jobs in a row that ended early and without a new round."""
 EARLY_SECONDS = 600.0
 N_LOOKS = 3
-"""What has been seen so often in a row is taken to be so."""
+"""A state of a job or client counts once it was seen this many times in a row."""
 Tell = Callable[[str], None]
 
 
@@ -37,16 +37,18 @@ def keep(job: Path, kit: Path, tell: Tell = lambda message: None) -> None:
     """Submit the job, again and again, until its run is finished."""
     need("nvflare", "nvflare")
     if not (config_file := job / "app" / "config" / EXPERIMENT).exists():
-        raise ConfigError(f"{job} is no job of fedce; 'fedce deploy nvflare CONFIG.toml --out DIR' writes one")
+        raise ConfigError(f"{job} is not a job of fedce; 'fedce deploy nvflare CONFIG.toml --out DIR' writes one")
     if not (kit / "startup" / "fed_admin.json").exists():
-        raise ConfigError(f"{kit} is no startup kit of an NVFlare administrator (no startup/fed_admin.json)")
+        raise ConfigError(
+            f"{kit} is not the startup kit of an NVFlare administrator (startup/fed_admin.json is missing)"
+        )
     engine = load(config_file).engine
     seen, job_id, looked = Seen(), "", False
     while True:
-        # A lost connection is made again, and the job looked at again: it may have gone on meanwhile.
+        # After a lost connection the job is looked at again: it may have gone on meanwhile.
         with suppress(ConnectionError), _session(kit, tell) as session:
             if not looked and (job_id := _running(session, str(read_json(job / "meta.json")["name"]))):
-                tell(f"goes on with {job_id}, which was submitted before")
+                tell(f"following {job_id}, which was submitted before")
             looked = True
             if not job_id:
                 _gather(session, len(engine.members), engine.min_sites, engine.join_seconds, tell)
@@ -66,7 +68,7 @@ def keep(job: Path, kit: Path, tell: Tell = lambda message: None) -> None:
 
 @dataclass
 class Seen:
-    """What the looks at a federation have shown."""
+    """What repeated looks at a federation have shown."""
 
     round_no: int = -1
     n_fruitless: int = 0
@@ -74,9 +76,9 @@ class Seen:
     n_dead: int = 0
     """Looks in a row at a job that NVFlare lists and does not run."""
     n_without_job: dict[str, int] = field(default_factory=dict)
-    """Looks in a row at a client that is there and has no part in the job."""
+    """Client to the number of looks in a row at which it was connected and had no part in the job."""
     paused_for: set[str] = field(default_factory=set)
-    """Clients for which a job was ended; not again, unless they have been in one since."""
+    """Clients for which a job was ended; no job is ended for them again until they have been in one."""
 
     def begin(self) -> None:
         self.n_fruitless += 1
@@ -102,14 +104,14 @@ class Seen:
 
 
 def _follow(session: Any, job_id: str, seen: Seen, tell: Tell) -> str:
-    """Until the job ends; returns how."""
+    """Wait until the job ends; returns how it ended."""
     while True:
         sleep(LOOK_SECONDS)
         status = str(_ask(session.get_job_status, job_id))
         if status.startswith("FINISHED"):
             return status
         answer = _command(session, job_id, NODES)
-        # A server that was restarted lists its old job as running for ever.
+        # A restarted server lists its old job as running for ever.
         seen.n_dead = seen.n_dead + 1 if answer == "not running" and status == "RUNNING" else 0
         if seen.n_dead >= N_LOOKS:
             with suppress(Exception):
@@ -125,7 +127,7 @@ def _follow(session: Any, job_id: str, seen: Seen, tell: Tell) -> str:
 
 
 def _command(session: Any, job_id: str, topic: str) -> Any:
-    """The coordinator's answer; or a text, where there is none because it has not started yet, or is ending."""
+    """The coordinator's answer; or a text if it does not answer, because it has not started yet or is ending."""
     from nvflare.fuel.flare_api.api_spec import JobNotRunning
 
     try:
@@ -139,7 +141,7 @@ def _command(session: Any, job_id: str, topic: str) -> Any:
 
 
 def _jobs_by_client(session: Any) -> dict[str, set[str]]:
-    """Who is there, and which jobs each has."""
+    """The connected clients, and the jobs of each."""
     from nvflare.fuel.flare_api.api_spec import NoClientsAvailable
 
     found: dict[str, set[str]] = {}
@@ -156,14 +158,14 @@ def _ask(function: Callable[..., Any], *arguments: Any) -> Any:
         return function(*arguments)
     except (ConnectionError, NoClientsAvailable):
         raise
-    except (SessionClosed, AuthenticationError) as error:  # As after a restart of the server.
+    except (SessionClosed, AuthenticationError) as error:  # For example after a restart of the server.
         raise ConnectionError(str(error)) from None
     except Exception as error:  # noqa: BLE001 (NVFlare has an error of its own for each reason)
         raise EngineError(f"NVFlare refuses: {error}") from None
 
 
 def _running(session: Any, name: str) -> str:
-    """A job of that name which has not ended, because somebody else has submitted it, or this program was killed."""
+    """The id of a job of this name that still runs: submitted elsewhere, or before this program was killed."""
     for entry in _ask(session.list_jobs, False, None, None, name) or []:
         if entry.get("job_name") == name and not str(entry.get("status")).startswith("FINISHED"):
             return str(entry["job_id"])
@@ -208,7 +210,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("job", type=Path, help="what 'fedce deploy nvflare' wrote")
     parser.add_argument("--kit", type=Path, required=True, help="the startup kit of an administrator")
     given = parser.parse_args(arguments)
-    logging.disable(logging.ERROR)  # NVFlare tells of every try to reach a server that is away.
+    logging.disable(logging.ERROR)  # NVFlare logs every attempt to reach an absent server.
     try:
         keep(given.job, given.kit, lambda message: print(message, flush=True))  # noqa: T201 (a command)
     except FedceError as error:

@@ -15,19 +15,19 @@ from fedce.federation.plan import code_of, resolve
 from fedce.federation.session import Observer, Result
 
 START_SECONDS = 120.0
-"""The simulator sometimes waits for ever for its own clients (1 of 11 starts): after this time it is started anew."""
+"""The simulator sometimes waits for ever for its own clients (1 of 11 starts): after this time it is restarted."""
 MAX_STARTS = 3
 SYNC_SECONDS = 300
 SIMULATOR, MODULE = "simulator", "fedce.engines.nvflare.simulator"
 
 
 def deploy(config: Config, out: Path) -> str:
-    """Write the job; returns what to do with it."""
+    """Write the job; returns a line that says how to start it."""
     if out.exists() and any(out.iterdir()):
         raise RunError(f"{out} is not empty; choose another --out")
     write_job(config, out, out.resolve().name, "")
     return (
-        f"written to {out}: 'nvflare job submit -j {out}' starts it, and submitted again it goes on where it was; "
+        f"written to {out}: 'nvflare job submit -j {out}' starts it, or continues it when submitted again; "
         "docs/nvflare.md takes a consortium there step by step"
     )
 
@@ -89,17 +89,17 @@ def run_here(
 
 
 def _simulate(trial: Trial, follower: Follower) -> bool:
-    """Whether it started; then it has also ended."""
+    """Run the simulator to its end; returns whether it started."""
     folder, workspace = trial.folder, trial.fresh("workspace")
     for name in (OUTCOME, STARTED):
         (folder / name).unlink(missing_ok=True)
     clients = {f"site-{number}": site for number, site in enumerate(trial.sites, 1)}
     runs = str(trial.run_folder.path.resolve().parent)
     data, home = trial.config.data.source, str(folder / "sites")
-    allow = tuple(code_of(trial.config).values())  # All clients are this machine's.
+    allow = tuple(code_of(trial.config).values())  # All clients run on this machine, for its user.
     own = settings.Settings(data=data, home=home, runs=runs, sites=clients, allow=allow)
     settings.write(workspace / "local", own)
-    # One thread for each process: there are as many of these as sites.
+    # One thread for each process: there are as many processes as sites.
     with Programs(folder / "logs", {"OMP_NUM_THREADS": "1"}) as programs:
         inputs = [str(folder / "job"), str(workspace), ",".join(clients)]
         programs.start(SIMULATOR, [sys.executable, "-m", MODULE, *inputs])

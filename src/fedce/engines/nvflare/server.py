@@ -1,4 +1,4 @@
-"""What NVFlare's server runs for a job: our round loop over calls to the clients' published functions."""
+"""The part of a job that NVFlare's server runs: fedce's round loop over calls to the clients' published functions."""
 
 from collections.abc import Callable, Iterator, Mapping
 from itertools import count
@@ -18,15 +18,15 @@ from fedce.site.wire import Parcel
 
 PING_SECONDS, PING_TIMEOUT = 3.0, 10.0
 GONE_SECONDS = 30.0
-"""A client that has not been heard of for so long is gone."""
+"""A client that has not answered a ping for this many seconds is gone."""
 CALL_SECONDS = 30 * 24 * 3600.0
-"""No limit: who is slow is told by the deadline, who is gone by the pings."""
+"""Practically no limit: the deadline finds slow clients, and the pings find those that are gone."""
 LOST_SECONDS = 600.0
-"""A call that has been on its way for so long, and that the client knows nothing of, was lost."""
+"""A call that was sent this many seconds ago, and that the client does not know, was lost."""
 
 
 class NvflareCourier:
-    """Parcels as calls; each waits in a thread of its own, and pings tell who is there."""
+    """Sends parcels as calls; each call waits in its own thread, and pings show which clients are connected."""
 
     def __init__(self, clients: Mapping[str, Any], is_aborted: Callable[[], bool] = lambda: False) -> None:
         self.clients = dict(clients)
@@ -63,7 +63,7 @@ class NvflareCourier:
                 return
 
     def _check(self) -> None:
-        """An aborted job ends at once, rather than to take every call that was cut off for a site that is gone."""
+        """End an aborted job at once: otherwise every call that was cut off would look like a site that is gone."""
         if self._is_aborted():
             raise RunAborted("the job was aborted")
 
@@ -79,8 +79,8 @@ class NvflareCourier:
         except RunAborted:
             return
         except ReplyError as error:
-            answer = Parcel(str(error), {})  # Not signed, and so refused with a reason.
-        except Exception as error:  # noqa: BLE001 (whatever it was, there is no answer)
+            answer = Parcel(str(error), {})  # Unsigned, hence refused with this reason.
+        except Exception as error:  # noqa: BLE001 (any error means that there is no answer)
             answer = _told(error)
         if self._open.pop(ticket, None) is not None:
             self._came.put((ticket, answer))
@@ -89,7 +89,7 @@ class NvflareCourier:
         while not self._is_aborted():
             try:
                 in_hand = self.clients[client](timeout=PING_TIMEOUT).here()
-            except Exception:  # noqa: BLE001 (who does not answer was not heard)
+            except Exception:  # noqa: BLE001 (any error means that the client did not answer)
                 pass
             else:
                 self._heard[client] = monotonic()
@@ -104,12 +104,12 @@ class NvflareCourier:
 
 
 def _told(error: Exception) -> str:
-    """One line; the remote traceback stays in the logs."""
+    """The error as one line; the remote traceback stays in the logs."""
     return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
 class Coordinator:
-    """The job's server half; the run folder is in the server's own `runs`, so a job that is submitted again goes on."""
+    """The server's half of a job; its run folder is in the server's `runs`, so that a job submitted again continues."""
 
     def __init__(self, run: str, command: str = "") -> None:
         if Path(run).name != run or run in ("", ".", ".."):

@@ -1,6 +1,6 @@
-"""What a server or a client says of itself, in the file fedce.toml of its own `local` folder; it never travels.
+"""Settings of a server or a client, in the file fedce.toml of its own `local` folder, which never leaves the machine.
 
-`python -m fedce.engines.nvflare.settings WORKSPACE --data FOLDER` writes it, and lets NVFlare load our four classes.
+`python -m fedce.engines.nvflare.settings WORKSPACE --data FOLDER` writes it, and lets NVFlare load fedce's classes.
 """
 
 import argparse
@@ -19,34 +19,34 @@ from fedce.base.files import read_json, write_bytes, write_json
 
 FILE = "fedce.toml"
 EXPERIMENT, STARTED = "experiment.toml", "started.json"
-"""In a job; and beside a run folder, when its coordinator has started, and how it ended."""
+"""The experiment's file in a job; and the file beside a run folder that says when its coordinator started."""
 NODES, PAUSE = "fedce.nodes", "fedce.pause"
-"""What a running job can be asked, and told, by an administrator."""
+"""Commands of an administrator to a running job: which nodes are there, and pause."""
 SERVER_CLASS = "fedce.engines.nvflare.server.Coordinator"
 CLIENT_CLASS = "fedce.engines.nvflare.client.Hospital"
 CONTROLLER = "nvflare.collab.runtime.controller.CollabController"
 EXECUTOR = "nvflare.collab.runtime.executor.CollabExecutor"
 ALLOWED = (SERVER_CLASS, CLIENT_CLASS, CONTROLLER, EXECUTOR)
-"""All classes that our jobs name. Jobs bring no code, and NVFlare loads only what a site has allowed."""
+"""All classes that fedce's jobs name. Jobs bring no code, and NVFlare loads only classes that a site allows."""
 
 
 class Settings(BaseModel):
-    """Folders are this machine's own."""
+    """The content of fedce.toml; folders are those of this machine."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     data: str = ""
-    """A client's images: the site's folder, or one that holds it; or a built-in federation."""
+    """A client's images: the site's folder, or the folder that holds it, or a built-in federation."""
     home: str = "~/.fedce/sites"
-    """Where a client keeps its key, memory and log: in a folder that is called like its site."""
+    """Folder in which a client keeps its key, memory and log, in a folder with the name of its site."""
     site: str = ""
     """The site's name; unset: the client's name in NVFlare."""
     sites: dict[str, str] = {}
-    """The same for several clients that share this file, as simulated ones do."""
+    """Client to the site's name, for several clients that share this file, as simulated ones do."""
     allow: tuple[str, ...] = ()
-    """Code (package.module:Name) that an experiment may name, and this client then runs."""
+    """Code (package.module:Name) that this client runs if an experiment names it."""
     runs: str = "~/.fedce/runs"
-    """Where a server keeps its run folders."""
+    """Folder in which a server keeps its run folders."""
 
     def site_of(self, client: str) -> str:
         return self.sites.get(client) or self.site or client
@@ -68,7 +68,7 @@ def load(local: Path) -> Settings:
 
 
 def write(local: Path, settings: Settings) -> None:
-    """The settings, and the permission to load our classes."""
+    """Write the settings, and the permission to load fedce's classes."""
     stated = settings.model_dump(exclude_defaults=True)
     write_bytes(local / FILE, tomli_w.dumps(stated).encode())
     own, default = local / "resources.json", local / "resources.json.default"
@@ -85,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         description="Make an NVFlare startup kit ready for fedce: at a hospital with --data, at the server without.",
     )
     parser.add_argument("workspace", type=Path, help="the kit's folder, with startup/ and local/ in it")
-    parser.add_argument("--data", help="hospital: its images")
+    parser.add_argument("--data", help="hospital: the folder of its images")
     parser.add_argument("--home", help="hospital: where its key and memory are kept (default ~/.fedce/sites)")
     parser.add_argument("--site", help="hospital: its name (default: the client's name in NVFlare)")
     parser.add_argument(
@@ -96,8 +96,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     workspace: Path = given.pop("workspace")
     try:
         if not (workspace / "local").is_dir():
-            raise ConfigError(f"{workspace} is no startup kit: it has no folder local")
-        # Paths are kept whole, because NVFlare's processes work in folders of their own.
+            raise ConfigError(f"{workspace} is not a startup kit: it has no folder local")
+        # Paths are made absolute, because NVFlare's processes work in folders of their own.
         folders = {key: _whole(given[key]) for key in ("data", "home", "runs") if given[key]}
         site = {"site": given["site"]} if given["site"] else {}
         write(workspace / "local", Settings(**folders, **site, allow=tuple(given["allow"] or ())))

@@ -1,4 +1,4 @@
-"""NVFlare's simulator in this process, so that it ends with whoever started it; its own command leaves a child."""
+"""NVFlare's simulator in this process, so that it ends with its parent; its own command would leave a child."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""NVFlare 2.9's own FedCE aggregator as one of our algorithms, to set beside ours in the same federation."""
+"""NVFlare 2.9's own FedCE aggregator as an algorithm of fedce, to compare both in the same federation."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,17 +19,17 @@ from fedce.core.site import Memory, Site
 
 @dataclass(frozen=True)
 class TheirTerms(Terms):
-    """What their aggregator holds of a site after a round."""
+    """What NVFlare's aggregator holds about a site after a round."""
 
     weight: float
     cos: float
     err: float
-    """Means over the rounds so far."""
+    """Mean over the rounds so far."""
 
 
 @hyperparameters
 class NVFlareFedCE(Algorithm):
-    """Each round is aggregated by NVFlare's class, as its clients would be: model differences, mean errors so far."""
+    """NVFlare's class aggregates each round from what its clients would send: model differences, mean errors so far."""
 
     mode: Literal["plus", "times"] = "plus"
 
@@ -61,7 +61,7 @@ class NVFlareFedCE(Algorithm):
 
     def _aggregate(self, state: State, answers: Answers) -> tuple[dict[str, TheirTerms], Mapping[str, Any]]:
         aggregator = FedCEModelAggregator(mode=self.mode, trainable_param_names=["trainable"])
-        # All that it knows of earlier rounds; an aggregator of one's own for each keeps the round resumable.
+        # Earlier rounds are restored into a new aggregator for each round, so that a run can be resumed.
         aggregator._contribution_weights = dict(state.shares)
         aggregator._cosine_counts = {site: account.rounds for site, account in state.credit.items()}
         aggregator._cosine_means = {site: account.totals[1] for site, account in state.credit.items()}
