@@ -74,7 +74,7 @@ def test_doubtful_labels_and_small_splits_are_warnings(tmp_path: Path, fedce):
     labels = [finding["found"] for finding in found["labels"]]
     assert labels == [
         "site 'north': 3 of 24 masks have no foreground",
-        "site 'south': foreground covers 100 % of half of the images",
+        "site 'south': foreground covers 100 % or more in half of the images",
     ]
     assert {finding["verdict"] for finding in found["labels"] + found["splits"]} == {"warning"}
     assert found["splits"][0]["found"] == "site 'small' has 3 train cases"

@@ -104,7 +104,7 @@ def test_a_study_without_all_of_its_page_is_refused(tmp_path: Path, fedce, conte
     assert refused.exit_code == 2
     assert "conduct the study again" in refused.stderr
     assert len(refused.stderr.splitlines()) == 1
-    assert "is no run; --no-examples" in fedce("report", tmp_path, "--no-examples").stderr
+    assert "is not a run; --no-examples" in fedce("report", tmp_path, "--no-examples").stderr
 
 
 def test_each_thing_is_trained_once(everything: Path):
@@ -121,7 +121,7 @@ def test_a_store_holds_no_pages_and_no_images(everything: Path):
 def test_a_second_call_trains_nothing(everything: Path, data: Path, fedce):
     before = (everything / "out" / "study.json").read_text()
     run = fedce("study", "all", "--data", data, *SMALL, "--store", everything / "store", "--out", everything / "out")
-    assert "31 trainings, 31 of them kept" in run.stderr
+    assert "31 trainings, 31 of them already done" in run.stderr
     tables = json.loads((everything / "out" / "study.json").read_text())["outcomes"]
     assert tables == json.loads(before)["outcomes"]
 

@@ -247,7 +247,7 @@ def test_a_terminated_comparison_ends_its_trainings_and_says_how_to_go_on(tmp_pa
     os.killpg(process.pid, signal.SIGTERM)
     code, errors = process.wait(timeout=60), (tmp_path / "errors").read_text()
     assert code == 143, errors
-    assert errors.splitlines()[-1] == "fedce: stopped; the same command goes on where it was"
+    assert errors.splitlines()[-1] == "fedce: stopped; the same command continues from here"
     assert "Traceback" not in errors
     assert len(children) == 2
     assert not [child for child in children if Path(f"/proc/{child}").exists()]

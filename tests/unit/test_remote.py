@@ -342,7 +342,7 @@ class Impostors:
     ("kind", "reason"),
     [
         ("unknown name", "'stranger' is not among the members"),
-        ("somebody's name", "another key than the 'site1' that joined before"),
+        ("somebody's name", "another key than the site 'site1' that joined before"),
         ("unsigned", "does not hold the key that it shows"),
         ("rubbish", "its message has the wrong form"),
     ],

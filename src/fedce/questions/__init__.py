@@ -1,1 +1,1 @@
-"""What is asked of one run or of many."""
+"""Questions about one run or many: doctor, compare, value, allocate, audit, predict."""

@@ -1,4 +1,4 @@
-"""From shares to money: amounts that sum to the budget to the cent, with a floor and a cap, by several rules."""
+"""A budget shared among sites by several rules: amounts sum to the budget to the cent, with a floor and a cap."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,23 +10,23 @@ from fedce.base.errors import ConfigError, RunError, nearest
 
 CENT = Decimal("0.01")
 RULES = ("contribution", "samples", "equal", "mix")
-"""samples: by the training images that a site last took part with; mix: half by contribution, half the same for all."""
+"""samples: by a site's training images when it last took part; mix: half by contribution, half in equal parts."""
 BY_CONTRIBUTION = ("contribution", "mix")
 
 
 @dataclass(frozen=True)
 class Payout:
-    """What each site gets by one rule."""
+    """The amounts that each site gets by one rule."""
 
     rule: str
     shares: Mapping[str, float]
-    """After floor and cap; they sum to 1."""
+    """Shares after floor and cap; they sum to 1."""
     amounts: Mapping[str, Decimal]
-    """They sum to the budget exactly."""
+    """Amounts, which sum to the budget exactly."""
     low: Mapping[str, Decimal | None] | None
     high: Mapping[str, Decimal | None] | None
-    """Amounts at the ends of the interval of the site's share; None for a site without an interval, and where the rule
-    has no uncertainty."""
+    """Amounts at the ends of the interval of a site's share; None for a site without an interval, and for a rule
+    without uncertainty."""
 
 
 def allocate(results: Mapping[str, Any], budget: str, floor: str = "0%", cap: str = "100%") -> dict[str, Payout]:
@@ -35,9 +35,9 @@ def allocate(results: Mapping[str, Any], budget: str, floor: str = "0%", cap: st
     least, most = fraction("--floor", floor), fraction("--cap", cap)
     n = len(results["contributions"])
     if least * n > 1:
-        raise ConfigError(f"--floor {floor}: {n} sites with at least {floor} each are more than everything")
+        raise ConfigError(f"--floor {floor}: {n} sites with at least {floor} each would get more than the budget")
     if most * n < 1:
-        raise ConfigError(f"--cap {cap}: {n} sites with at most {cap} each are less than everything")
+        raise ConfigError(f"--cap {cap}: {n} sites with at most {cap} each would get less than the budget")
     if least > most:
         raise ConfigError(f"--floor {floor} is above --cap {cap}")
     return {rule: _payout(rule, results, total, least, most) for rule in RULES}
@@ -49,12 +49,12 @@ def check_rule(rule: str) -> None:
 
 
 def doubts_of(rule: str, results: Mapping[str, Any]) -> list[str]:
-    """Why nobody should be paid by this rule's amounts; rules that do not rest on contributions raise no doubt."""
+    """Why no site should be paid by this rule; rules that do not rest on contributions raise no doubt."""
     if rule not in BY_CONTRIBUTION:
         return []
     doubts = []
     if not (intervals := results.get("intervals")):
-        reason = results.get("no_intervals") or "too few rounds, or shares that are no mean over rounds"
+        reason = results.get("no_intervals") or "too few rounds, or shares that are not means over rounds"
         doubts.append(f"the contributions have no intervals ({reason})")
     elif not told_apart(intervals):
         doubts.append("no two sites can be told apart by the intervals of their contributions")
@@ -66,7 +66,7 @@ def doubts_of(rule: str, results: Mapping[str, Any]) -> list[str]:
 
 
 def told_apart(intervals: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Pairs of sites whose order is more than chance; a site without an interval is in no such pair."""
+    """Pairs of sites whose order is shown by the intervals; a site without an interval is in no such pair."""
     alike = {frozenset(pair) for pair in intervals["indistinguishable"]}
     known = [site for site, low in intervals["low"].items() if low is not None]
     return [pair for pair in combinations(known, 2) if frozenset(pair) not in alike]
@@ -86,8 +86,8 @@ def better_than_at_first(results: Mapping[str, Any]) -> list[str]:
 def check_doubts(rule: str, doubts: Sequence[str], yes: bool) -> None:
     if doubts and not yes:
         raise RunError(
-            f"nobody should be paid by --rule {rule} here: {'; '.join(doubts)}; choose --rule equal or samples, or add "
-            "--yes to allocate by it all the same"
+            f"no site should be paid by --rule {rule} here: {'; '.join(doubts)}; choose --rule equal or samples, or "
+            f"add --yes to allocate by {rule} all the same"
         )
 
 
@@ -127,10 +127,10 @@ def raw_shares(rule: str, results: Mapping[str, Any]) -> dict[str, float]:
 
 
 def bounded(shares: Mapping[str, float], floor: float, cap: float) -> dict[str, float]:
-    """The shares with none below the floor or above the cap; the others keep their proportions.
+    """The shares, raised to the floor or cut to the cap where needed; the others keep their proportions.
 
-    Each bound that is hit frees or takes something that the sites between the bounds share by their shares; that may
-    push another over a bound, so it is done again: at most once for each site.
+    Each bound that is hit frees or takes an amount, which the sites between the bounds share in proportion; this may
+    push another site over a bound, so the step is repeated: at most once for each site.
     """
     fixed: dict[str, float] = {}
     while True:
@@ -138,7 +138,7 @@ def bounded(shares: Mapping[str, float], floor: float, cap: float) -> dict[str, 
         rest = 1 - sum(fixed.values())
         whole = sum(free.values())
         scaled = {site: rest * (share / whole if whole > 0 else 1 / len(free)) for site, share in free.items()}
-        # Only one kind of bound at a time, the one that weighs more: fixing both at once may fix too many.
+        # Only one kind of bound at a time, the one with the larger amount: fixing both may fix too many sites.
         under = {site: floor for site, share in scaled.items() if share < floor}
         over = {site: cap for site, share in scaled.items() if share > cap}
         lacking = sum(floor - scaled[site] for site in under)

@@ -1,4 +1,4 @@
-"""What a site said of its images, checked by somebody who may look at them: the only proof against a consistent lie."""
+"""Checks a site's reports on its own images, where they lie: the only proof against a consistent lie."""
 
 from dataclasses import dataclass, field
 
@@ -17,7 +17,7 @@ from fedce.site.resident import at_hospital
 SAME_MODEL = 0.005
 """Two machines may differ by this much in the Dice, or another metric, of one model."""
 SAME_PART = 0.02
-"""Or by this part of a metric that has no fixed range, such as a distance."""
+"""Two machines may differ by this part of a metric's value if it has no fixed range, such as a distance."""
 SAME_CASES = 1
 """Two machines may differ by this many cases without a value: one pixel decides whether a mask is empty."""
 ONE_ROUND = 0.1
@@ -25,13 +25,13 @@ ONE_ROUND = 0.1
 
 
 def audit(run: RunFolder, site: str, data: str, *, trust_code: bool = False) -> Verdict:
-    """Score the run's model on the site's images, and set it beside what the site said."""
+    """Score the run's model on the site's images, and compare the scores with those that the site reported."""
     known, end = run.ledger().sites, run.ledger().end
     if end is None:
-        raise RunError(f"{run.path} has not ended; there is no final model yet that {site} said anything of")
+        raise RunError(f"{run.path} has not ended; there is no final model yet that {site} reported on")
     if run.ledger().format < 2:
         raise RunError(
-            f"{run.ledger_file} is of an earlier version, and does not hold what {site} said of the final model"
+            f"{run.ledger_file} is of an earlier version, and does not hold what {site} reported on the final model"
         )
     if site not in known:
         raise ConfigError(f"no site is called {site!r}{nearest(site, known)}; there are: {', '.join(sorted(known))}")
@@ -66,7 +66,7 @@ def audit(run: RunFolder, site: str, data: str, *, trust_code: bool = False) -> 
 
 @dataclass
 class _Compared:
-    """What a site said and what its images give, line by line."""
+    """The site's reported and measured values, line by line."""
 
     site: str
     facts: list[str]
@@ -79,7 +79,7 @@ class _Compared:
         (self.facts if abs(said - measured) <= tolerance else self.problems).append(text)
 
     def metric(self, heading: Heading, said: Measured, found: Measured) -> None:
-        """Class by class, so that no mean hides a lie."""
+        """Compare class by class, so that no mean hides a lie."""
         wrong = [name for name in found.by_class if not _agree(name, said, found)]
         for name in wrong or found.by_class:
             what = f"{heading.line([found.unit])} of {name} on its test images"

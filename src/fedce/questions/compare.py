@@ -19,20 +19,20 @@ from fedce.valuation.fairness import against_standalone, fairness, sample_std
 
 @dataclass(frozen=True)
 class Row:
-    """One algorithm over all seeds. Dice as fractions; std over seeds is of the sample."""
+    """One algorithm over all seeds. Dice as fractions; deviations over seeds are sample standard deviations."""
 
     algorithm: str
     dice: Mapping[str, float]
-    """Site to mean over seeds."""
+    """Site to its mean Dice over seeds."""
     dice_std: Mapping[str, float]
-    """Site to standard deviation over seeds."""
+    """Site to its standard deviation of Dice over seeds."""
     dice_by_seed: Mapping[str, Sequence[float]]
-    """Site to each seed's, in the order of the seeds."""
+    """Site to its Dice with each seed, in the order of the seeds."""
     dice_by_class: Mapping[str, float]
-    """Class to mean over sites and seeds."""
+    """Class to its mean Dice over sites and seeds."""
     mean: float
     std_over_sites: float
-    """Of the sites' means, as in the paper's Table 1."""
+    """Standard deviation of the sites' means, as in the paper's Table 1."""
     worst: float
     jain: float
     gini: float
@@ -41,15 +41,15 @@ class Row:
     standalone_pearson: float | None
     standalone_pearson_p: float | None
     standalone_euclid: float | None
-    """Of the sites' means against Standalone's (Table 2)."""
+    """Agreement of the sites' means with Standalone's (the paper's Table 2)."""
     gain: Mapping[str, float]
-    """Site to Dice above Standalone's; empty without it."""
+    """Site to its Dice minus Standalone's; empty if Standalone is not compared."""
     truth_pearson: float | None
     truth_pearson_p: float | None
     truth_spearman: float | None
     truth_euclid: float | None
     truth_cosine: float | None
-    """Contributions against the truth (Table 3)."""
+    """Agreement of the contributions with the truth (the paper's Table 3)."""
     rank_tau: float | None
     """Kendall's tau between two seeds' orders of the contributions, averaged over all pairs; None for one seed."""
     seconds: float
@@ -58,11 +58,11 @@ class Row:
     metrics: Mapping[str, float | None] = field(default_factory=dict)
     """Metric beside Dice to its mean over sites and seeds, where it is defined."""
     title: str = ""
-    """What tables print: with the variant, where the algorithm has several; empty: the algorithm's name."""
+    """The name in tables, with the variant if the algorithm has several; if empty, the algorithm's name."""
     metrics_by_site: Mapping[str, OverSeeds] = field(default_factory=dict)
 
     def over_sites(self, measure: Callable[[Sequence[float]], float]) -> list[float]:
-        """A measure of all sites' Dice, of each seed."""
+        """A measure of all sites' Dice, for each seed."""
         return [measure(dice) for dice in zip(*self.dice_by_seed.values(), strict=True)]
 
 
@@ -89,7 +89,7 @@ def compare(
     workers: int = 0,
     progress: Callable[[Progress], None] = lambda now: None,
 ) -> list[Row]:
-    """Train what is missing and put it side by side; `truth` are shares to compare the contributions with."""
+    """Train what is missing and compare all; `truth` are shares to compare the contributions with."""
     results = store.run(plan(config, algorithms, seeds), workers, progress)
     by_algorithm = {name: results[i * len(seeds) : (i + 1) * len(seeds)] for i, name in enumerate(algorithms)}
     alone = _mean_by_site([result.dice for result in by_algorithm.get("standalone", [])])
@@ -211,7 +211,7 @@ def _tex(text: str) -> str:
 
 
 def write(folder: Path, rows: Sequence[Row], about: Mapping[str, Any]) -> None:
-    """compare.md, .csv, .tex and .json, and compare-METRIC.csv and .tex of each metric beside Dice."""
+    """Write compare.md, .csv, .tex and .json, and compare-METRIC.csv and .tex for each metric beside Dice."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     by_site = {f"compare-{found.name}": (found.header, found.cells) for found in tables_by_site(rows)}
     for name, (header, cells) in {"compare": table(rows), **by_site}.items():

@@ -1,4 +1,4 @@
-"""Everything that can be known before round 1, each with what to do about it."""
+"""Checks of everything that can be known before round 1, each with advice."""
 
 import os
 import shutil
@@ -39,7 +39,7 @@ MOMENTS = 3
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at."""
+    """The outcome of one check."""
 
     what: str
     verdict: Verdict
@@ -48,14 +48,16 @@ class Finding:
 
 
 def examine(config: Config, out: Path, notify: Callable[[str], None] = lambda message: None) -> Iterator[Finding]:
-    """Findings in the order of a run; what depends on something broken is left out."""
+    """Findings in the order of a run; checks that depend on something broken are left out."""
     yield from _versions()
     yield _engine(config)
     yield _folder(out)
     try:
         resolved = resolve(config)
     except FedceError as error:
-        yield Finding("algorithm", "problem", str(error), "mend [algorithm]; docs/configuration.md lists its options")
+        yield Finding(
+            "algorithm", "problem", str(error), "correct [algorithm]; docs/configuration.md lists its options"
+        )
         return
     yield Finding("algorithm", "ok", printed_name(resolved.algorithm))
     try:
@@ -73,7 +75,7 @@ def examine(config: Config, out: Path, notify: Callable[[str], None] = lambda me
         learner = participants.learner
     except FedceError as error:
         yield Finding(
-            "network", "problem", str(error), "mend [model], [train] or the site names in the experiment file"
+            "network", "problem", str(error), "correct [model], [train] or the site names in the experiment file"
         )
         return
     n = learner.layout.size
@@ -160,12 +162,12 @@ def _duplicates(sites: Sites) -> Finding:
         unsure = "".join(f". {said}" for said in not_judged(near.usual)).removesuffix(".")
         return Finding("near-duplicates", "ok", f"none in two splits, or at two sites{unsure}")
     first = found[0]
-    told = f"{len(found)} pairs of cases in two splits or at two sites are nearly the same, such as "
+    told = f"{len(found)} pairs of cases in two splits or at two sites look nearly the same, such as "
     told += f"{first.one.group_name} and {first.other.group_name}"
     source = sites.config.source
     advice = f"'fedce data inspect {source}' shows them, with the data.groups that keep them in one split"
     if any(pair.across_sites for pair in found):
-        advice += "; what lies at two sites can only be taken away from one of them"
+        advice += "; a case that lies at two sites can only be removed from one of them"
     return Finding("near-duplicates", "warning", told, advice)
 
 
@@ -180,12 +182,12 @@ def _labels(site: SiteData, classes: Sequence[str]) -> Iterator[Finding]:
         if empty == len(has_any):
             yield Finding("labels", "warning", f"site {site.name!r}: no image has any {name}", advice)
         elif empty:
-            advice = "fine if they show none; an image or volume with none scores 1 if none is found, else 0"
+            advice = f"fine if these images show no {name}; such an image scores 1 if the model finds none, else 0"
             yield Finding(
                 "labels", "warning", f"site {site.name!r}: {empty} of {len(has_any)} masks have no {name}", advice
             )
         if np.median(area) > MOST_OF_THE_IMAGE:
-            found = f"site {site.name!r}: {name} covers {100 * np.median(area):.0f} % of half of the images"
+            found = f"site {site.name!r}: {name} covers {100 * np.median(area):.0f} % or more in half of the images"
             yield Finding("labels", "warning", found, "are foreground and background swapped?")
 
 
@@ -199,7 +201,7 @@ def _split(site: SiteData) -> Iterator[Finding]:
 
 
 def _disk(out: Path, sites: Sites, n_parameters: int) -> Finding:
-    # Two memories a site, the server's state written beside the old one, and the model.
+    # Two memories for each site, the server's new state beside its old one, and the model.
     needed = 4 * n_parameters * (2 * MOMENTS * len(sites) + 3)
     parent = next(folder for folder in (out, *out.absolute().parents) if folder.is_dir())
     free = shutil.disk_usage(parent).free
@@ -212,7 +214,8 @@ def _disk(out: Path, sites: Sites, n_parameters: int) -> Finding:
 def _memory(sites: Sites, config: Config) -> Finding:
     pixels = sum(site.images.nbytes + site.masks.nbytes for site in sites)
     _, _, height, width = sites[0].images.shape
-    # A level of the network holds its channels at a quarter of the last one's pixels, forward and backward, twice each.
+    # Each level of the network has a quarter of the pixels of the level above; activations count forward and backward,
+    # twice each.
     batch = max(config.train.batch_size, 32) * sum(
         c * height * width / 4**i for i, c in enumerate(config.model.channels)
     )
@@ -226,7 +229,7 @@ def _memory(sites: Sites, config: Config) -> Finding:
 
 
 def _time(participants: Participants, config: Config, sites: Sites) -> Finding:
-    """One batch of training, timed; a round is as long as the busiest worker."""
+    """Time one batch of training; a round takes as long as its busiest worker."""
     learner = participants.learner
     torch.set_num_threads(1)  # As in the workers.
     size = config.train.batch_size
@@ -268,7 +271,7 @@ def _size(n_bytes: float) -> str:
 
 
 def verdict_of(findings: Sequence[Finding]) -> Mapping[str, Any]:
-    """All of it as a JSON value."""
+    """All findings as a JSON value."""
     return {
         "ready": all(finding.verdict != "problem" for finding in findings),
         "findings": [vars(finding) for finding in findings],

@@ -1,7 +1,7 @@
-"""Many trainings: each done once, kept by content, several at a time, resumable.
+"""Many trainings: each is done once, kept by content, and resumable; several run at a time.
 
 A training's folder in the store is named by what decides its results: the resolved configuration, the fingerprints of
-the data, and the code that computes. Whoever asks for the same thing again gets it from there.
+the data, and the code that computes. A training that is asked for again is taken from there.
 """
 
 import json
@@ -66,9 +66,9 @@ class Store:
         return self._loaded[key]
 
     def path(self, config: Config) -> Path:
-        """Where this training's folder is, or will be."""
+        """The folder of this training, whether or not it exists yet."""
         resolved = resolve(config)
-        # Not by the data's path: the fingerprints say what the data is.
+        # The name does not depend on the data's path, because the fingerprints identify the data.
         what = resolved.model_dump(mode="json", exclude={"engine": True, "data": {"source"}})
         fingerprints = [site.fingerprint for site in self.sites(config.data)]
         device = str(choose_device(config.engine.device))
@@ -89,12 +89,12 @@ class Store:
             return RunFolder(path).rounds()
 
     def missing(self, configs: Sequence[Config]) -> list[Config]:
-        """What is not yet in the store, each thing once."""
+        """The trainings that are not yet in the store, each once."""
         by_path = {self.path(config): config for config in configs}
         return [config for config in by_path.values() if self.finished(config) is None]
 
     def seconds_a_round(self, configs: Sequence[Config]) -> float | None:
-        """Seconds a round takes, by the trainings that are already kept; None if there are none."""
+        """Mean seconds of a round in those trainings that the store holds; None if it holds none of them."""
         known = [result.values for config in configs if (result := self.finished(config)) is not None]
         n_rounds = sum(values["rounds"] for values in known)
         return sum(values["seconds"] for values in known) / n_rounds if n_rounds else None
@@ -102,13 +102,13 @@ class Store:
     def run(
         self, configs: Sequence[Config], workers: int = 0, progress: Callable[[Progress], None] = lambda now: None
     ) -> list[Result]:
-        """The results of all these trainings; what is missing is trained, one process each."""
-        # Asked for once: a study has hundreds of trainings, and where each lies takes a millisecond to say.
+        """The results of all these trainings; those that are missing are trained, each in its own process."""
+        # Computed once: a study has hundreds of trainings, and each path takes a millisecond.
         paths = [self.path(config) for config in configs]
         n_rounds = {path: config.n_rounds for path, config in zip(paths, configs, strict=True)}
         missing = {path: config for path, config in zip(paths, configs, strict=True) if not _is_finished(path)}
         wanted = list(missing.values())
-        # A training that takes longest to come should not come last.
+        # The longest trainings start first, so that none of them is left alone at the end.
         wanted.sort(key=lambda config: -config.n_rounds * (10 if config.reconstruction else 1))
         done = {path: n for path, n in n_rounds.items() if path not in missing}
 
@@ -131,11 +131,11 @@ def _result(path: Path) -> Result:
 
 @contextmanager
 def _naming(path: Path) -> Iterator[None]:
-    """What to do about a training of the store that is not as it was written."""
+    """Add advice to the error about a training in the store that was changed."""
     try:
         yield
     except RunError as error:
-        raise RunError(f"{error}; delete {path} and call the same command again: it trains that again") from None
+        raise RunError(f"{error}; delete {path} and call the same command again to repeat this training") from None
 
 
 def _is_finished(path: Path) -> bool:
@@ -143,7 +143,7 @@ def _is_finished(path: Path) -> bool:
 
 
 def _train_all(store: Store, wanted: Sequence[Config], n_workers: int) -> Iterator[tuple[Path, int]]:
-    """Train in processes, so many at a time; yields how many rounds of which folder are done."""
+    """Train in at most `n_workers` processes at a time; yields each folder with its number of finished rounds."""
     if not wanted:
         return
     fork = can_fork()
@@ -194,7 +194,7 @@ def _warm_up(config: Config, store: Store) -> None:
 
 
 class _SharedRounds:
-    """First rounds of trainings that differ in who takes part alone, as leave-one-out's and Shapley's do.
+    """First rounds of trainings that differ only in which sites take part, as in leave-one-out and Shapley values.
 
     A site starts from the same model in all of them, so its first round is the same, and forked processes inherit it.
     """
@@ -214,7 +214,7 @@ class _SharedRounds:
     def _play(self, config: Config) -> FirstRound:
         everybody = resolve(config.model_copy(update={"leave_out": ()}))
         n_threads = torch.get_num_threads()
-        torch.set_num_threads(1)  # As in the trainings, or bits might differ.
+        torch.set_num_threads(1)  # As in the trainings; otherwise bits might differ.
         try:
             return Participants(everybody, self.store.sites(config.data)).play_first_round()
         finally:
@@ -226,9 +226,9 @@ def _kin(config: Config) -> str:
 
 
 def _train(pipe: Connection, config: Config, path: Path, sites: Sites | None, first_round: FirstRound | None) -> None:
-    """One training in a process of its own, from its beginning or from where it was left."""
+    """One training in a process of its own, from its beginning or from where it stopped."""
     serve_parent()
-    # Before anything else of torch: a forked process must not enter the thread pool that it believes to have inherited.
+    # Before any other call of torch: a forked process must not use the thread pool of its parent.
     torch.set_num_threads(1)
     single = config.model_copy(update={"engine": config.engine.model_copy(update={"workers": 1})})
     observer = Observer(round=lambda done: pipe.send(done.round_no + 1))
@@ -236,12 +236,12 @@ def _train(pipe: Connection, config: Config, path: Path, sites: Sites | None, fi
         if RunFolder(path).lines():
             with _naming(path):
                 resume(path, workers=1, sites=sites, observer=observer, report=False)
-        else:  # What was killed before its first line is begun again.
+        else:  # A training that was killed before its first line starts anew.
             execute(single, path, sites=sites, first_round=first_round, replace=True, observer=observer, report=False)
         pipe.send(config.n_rounds)
     except FedceError as error:
         pipe.send(error)
-    except Exception as error:  # noqa: BLE001 (whatever it was, the parent must learn of it)
+    except Exception as error:  # noqa: BLE001 (the parent must learn of any error)
         write_bytes(RunFolder(path).log_file, traceback.format_exc().encode())
         details = f"details in {RunFolder(path).log_file}"
         pipe.send(EngineError(f"the training in {path} failed: {type(error).__name__}: {error} ({details})"))
@@ -249,7 +249,7 @@ def _train(pipe: Connection, config: Config, path: Path, sites: Sites | None, fi
 
 @cache
 def _code_version() -> str:
-    """Changes with any file that may change a result."""
+    """Digest that changes with any file that may change a result."""
     root = Path(__file__).parents[1]
     files = sorted(file for folder in DECISIVE for file in root.glob(f"{folder}/**/*.py"))
     return f"{__version__} {sha256(b''.join(file.read_bytes() for file in files)).hexdigest()}"

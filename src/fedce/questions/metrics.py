@@ -1,4 +1,4 @@
-"""Metrics beside Dice of several runs: one table each, the same in the terminal, in files and in studies."""
+"""Metrics beside Dice of several runs: one table for each metric, for the terminal, files and studies."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,20 +13,20 @@ Results = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class OverSeeds:
-    """A metric of one algorithm over all seeds; None where it is defined in no case."""
+    """A metric of one algorithm over all seeds; None if it is defined in no case."""
 
     heading: Heading
     units: tuple[str, ...]
     by_site: Mapping[str, float | None]
-    """Site to mean over the seeds that have a value."""
+    """Site to its mean over the seeds that have a value."""
     std_by_site: Mapping[str, float | None]
-    """Site to standard deviation over seeds, of the sample; None for one seed."""
+    """Site to its sample standard deviation over seeds; None for one seed."""
     undefined_by_site: Mapping[str, int]
-    """Images or volumes without a value, summed over classes and seeds; the means leave them out."""
+    """Site to its images or volumes without a value, summed over classes and seeds; the means leave them out."""
 
     @property
     def mean(self) -> float | None:
-        """Over the sites that have a value."""
+        """The mean over the sites that have a value."""
         known = [value for value in self.by_site.values() if value is not None]
         return fmean(known) if known else None
 
@@ -70,7 +70,7 @@ class MetricTable:
     """A metric of several algorithms at every site."""
 
     name: str
-    """For the name of a file."""
+    """The metric's name, for the name of a file."""
     title: str
     header: Sequence[str]
     cells: Sequence[Sequence[str]]
@@ -78,7 +78,7 @@ class MetricTable:
 
 
 def metric_tables(found: Mapping[str, Mapping[str, OverSeeds]], sites: Sequence[str]) -> list[MetricTable]:
-    """A table for each metric; `found` is what each row is called to its metrics."""
+    """A table for each metric; `found` maps the name of each row to its metrics."""
     names = dict.fromkeys(name for metrics in found.values() for name in metrics)
     return [
         _table(name, {row: metrics[name] for row, metrics in found.items() if name in metrics}, sites) for name in names

@@ -33,11 +33,11 @@ def predict_files(
     adapt: bool = False,
     trust_code: bool = False,
 ) -> Iterator[Path]:
-    """Segment images and volumes. With `trust_code`, Python code that the run names is run: network, loss and format.
+    """Segment images and volumes. `trust_code` allows Python code that the run names: network, loss and format.
 
-    With `adapt`, the batch-norm statistics of the model are those of these images: for a hospital that took no part.
-    An image gives NAME.png (the mask, with the values of data.classes) and NAME-overlay.png; a volume NAME.nii.gz, in
-    the place and orientation of the volume, and an overlay of the slice where most was found.
+    With `adapt`, the model's batch-norm statistics are estimated from these images, for a hospital that took no part.
+    An image gives NAME.png (the mask, with the values of data.classes) and NAME-overlay.png. A volume gives
+    NAME.nii.gz, in the volume's place and orientation, and an overlay of the slice in which most was found.
     """
     run = RunFolder.open(run_path)
     if not trust_code:
@@ -46,7 +46,7 @@ def predict_files(
     formats = Formats.named_by(run.config.data.format)
     stems = [(formats.file(path), out / formats.stem(path)) for path in images]
     _check_targets(stems)
-    # All are looked at before anything is written, so that a bad one leaves nothing half-done.
+    # All files are checked before any mask is written, so that a bad file leaves nothing half-done.
     problems = Problems()
     for file, _ in stems:
         with problems.collected():
@@ -86,7 +86,7 @@ def _predict_volume(file: File, stem: Path, data: DataConfig, learner: Learner, 
 
 
 def _adapted(learner: Learner, files: Sequence[File], data: DataConfig, shape: Shape) -> Params:
-    """The model with statistics of all these images and of all slices of volumes."""
+    """The model with batch-norm statistics of all these images and of all slices of volumes."""
     if not learner.layout.running_statistics:
         raise ConfigError("--adapt: this model has no batch norm whose statistics could be estimated; leave it out")
     pixels = [picture for file in files for picture in _pictures(file, data)]
@@ -94,7 +94,7 @@ def _adapted(learner: Learner, files: Sequence[File], data: DataConfig, shape: S
 
 
 def _pictures(file: File, data: DataConfig) -> Masks:
-    """(n, channels, height, width): one, or all slices of a volume."""
+    """The image, or all slices of a volume: (n, channels, height, width)."""
     return _slices(file, data) if file.is_volume else file.image(data.intensity)[None]
 
 
@@ -103,7 +103,7 @@ def _slices(file: File, data: DataConfig) -> Masks:
 
 
 def _fitted(images: Iterable[Masks], data: DataConfig, shape: Shape) -> Masks:
-    """Images as the network takes them."""
+    """The images, resized as the network takes them."""
     n_channels, height, width = shape
     return np.stack([to_size(with_channels(image, n_channels), (height, width), data.resize) for image in images])
 
@@ -146,7 +146,7 @@ def load_learner(run: RunFolder, site: str | None, *, trust_code: bool) -> tuple
 
 
 def check_names_no_code(run: RunFolder, *keys: str) -> None:
-    """What somebody else's run names at these keys, or in these lists, must not be code that this command would run."""
+    """Refuse a run whose config names code at these keys, or in these lists, that this command would run."""
     code = {key: path for key, path in code_of(run.config).items() if key in keys or key.partition(".")[0] in keys}
     if code:
         named = ", ".join(f"{key} = {path}" for key, path in code.items())
@@ -154,12 +154,12 @@ def check_names_no_code(run: RunFolder, *keys: str) -> None:
 
 
 def mask_values(masks: Masks, classes: Classes) -> NDArray[np.uint8]:
-    """One value a pixel: the one that belongs to just the classes found there, else to the last class found."""
+    """One mask value for each pixel: the value of exactly the classes found there, else of the last class found."""
     members = [set(values) for values in classes.values()]
     result = np.zeros(masks.shape[1:], np.uint8)
     for i, mask in enumerate(masks):
         result[mask > 0] = max(members[i])
-    # Values that stand for the same classes look alike; the largest of them is written.
+    # If several values stand for the same classes, the largest is written.
     by_classes = {tuple(value in own for own in members): value for value in sorted(set.union(*members))}
     for found, value in by_classes.items():
         result[np.all([(mask > 0) == here for mask, here in zip(masks, found, strict=True)], axis=0)] = value
@@ -167,13 +167,13 @@ def mask_values(masks: Masks, classes: Classes) -> NDArray[np.uint8]:
 
 
 def _targets(file: File, stem: Path) -> tuple[Path, Path]:
-    """Of the mask and of its overlay."""
+    """The files of the mask and of its overlay."""
     mask = f"{stem.name}{'.nii.gz' if file.is_volume else '.png'}"
     return stem.with_name(mask), stem.with_name(f"{stem.name}-overlay.png")
 
 
 def _check_targets(stems: Sequence[tuple[File, Path]]) -> None:
-    """Nothing that is read may be overwritten, and no two masks may have one name."""
+    """Refuse to overwrite an input, and two masks with the same name."""
     targets: set[Path] = set()
     for file, stem in stems:
         for target in _targets(file, stem):

@@ -1,4 +1,4 @@
-"""Ground truth: what the sites are worth, by training again without them or by each round's models."""
+"""Ground truth: the value of each site, by training again without it, or from each round's models."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -16,20 +16,20 @@ from fedce.valuation.agreement import Agreement, Reliability, agreement, reliabi
 
 METHODS = ("loo", "shapley", "reconstruction")
 MAX_RETRAINED = 8
-"""2^8 trainings is what anybody would wait for."""
+"""Most sites for exact Shapley values: 2^8 trainings are as many as are practical."""
 
 
 @dataclass(frozen=True)
 class Valuation:
-    """What each site is worth, in mean test Dice over all sites (reconstruction: validation Dice)."""
+    """The value of each site, in mean test Dice over all sites (reconstruction: validation Dice)."""
 
     method: str
     values: Mapping[str, float]
     shares: Mapping[str, float]
-    """Negative values clipped to 0, the rest to a sum of 1."""
+    """The values as shares: negative ones clipped to 0, the others scaled to a sum of 1."""
     clipped: tuple[str, ...]
     utilities: Mapping[str, float]
-    """Of the coalitions that were trained, by their members' names joined with '+'."""
+    """Mean Dice of each trained coalition, by its members' names joined with '+'."""
     estimate: Mapping[str, float]
     """The algorithm's own contributions."""
     agreement: Agreement
@@ -40,7 +40,7 @@ class Valuation:
 
 
 def trainings(config: Config, method: str, sites: Sequence[str]) -> list[Config]:
-    """All trainings that a method needs; the one with everybody is the first."""
+    """All trainings that a method needs; the training with all sites comes first."""
     if config.leave_out:
         raise ConfigError(
             f"the experiment already leaves out {', '.join(config.leave_out)}; value the whole federation"
@@ -71,7 +71,7 @@ def value(
     workers: int = 0,
     progress: Callable[[Progress], None] = lambda now: None,
 ) -> Valuation:
-    """Train what is missing, and value the sites."""
+    """Train what is missing, and compute the sites' values."""
     sites = [site.name for site in store.sites(config.data)]
     wanted = trainings(config, method, sites)
     results = store.run(wanted, workers, progress)
@@ -102,7 +102,7 @@ def value(
 
 @dataclass(frozen=True)
 class Truth:
-    """What the sites are worth over several seeds."""
+    """The sites' values over several seeds."""
 
     method: str
     by: str
@@ -111,7 +111,7 @@ class Truth:
     """Mean over seeds."""
     by_seed: Mapping[int, Mapping[str, float]]
     shares: Mapping[str, float]
-    """Of the mean values; negative ones clipped to 0."""
+    """Shares of the mean values; negative ones clipped to 0."""
     reliability: Reliability | None
 
 
@@ -124,9 +124,9 @@ def truth_over_seeds(
     workers: int,
     progress: Callable[[Progress], None],
 ) -> Truth:
-    """Train again by one algorithm, with each seed."""
+    """Retrain with one algorithm, with each seed."""
     sites = [site.name for site in store.sites(config.data)]
-    # All at once, so that no core waits for the last training of a seed.
+    # All seeds at once, so that no core waits for the last training of a seed.
     store.run(trainings_by(config, method, algorithm, seeds, sites), workers, progress)
     by_seed = {run.seed: value(run, method, store).values for run in _runs(config, algorithm, seeds)}
     values = {site: fmean(one[site] for one in by_seed.values()) for site in sites}
@@ -153,7 +153,7 @@ def check_method(method: str) -> None:
 
 
 def utility(result: Result) -> float:
-    """Mean test Dice over all sites, those left out included."""
+    """Mean test Dice over all sites, including those left out of training."""
     return sum(result.dice.values()) / len(result.dice)
 
 

@@ -1,6 +1,6 @@
-"""Every table and figure of the paper by one command; trainings are shared between studies.
+"""Studies: every table and figure of the paper by one command; studies share trainings.
 
-A new study is one more file in this folder with a `STUDY` in it, or one of your own, named by its import path.
+A new study is one more file in this folder that holds a `STUDY`, or a `Study` of your own, named by its import path.
 """
 
 import re
@@ -42,7 +42,7 @@ GROUP = "fedce.studies"
 
 @cache
 def built_in() -> Mapping[str, Study]:
-    """The studies of this folder by name, those of `all` first and in their order."""
+    """The studies of this folder by name; those that `all` conducts come first, in their order."""
     found = {}
     for module in iter_modules(__path__):
         if study := getattr(import_module(f"{__name__}.{module.name}"), "STUDY", None):
@@ -55,7 +55,7 @@ def in_all() -> list[str]:
 
 
 def wanted(names: str) -> list[str]:
-    """The studies that are named: all, or some, separated by commas; one's own by its import path."""
+    """The names of the studies that are asked for: "all", or names and import paths separated by commas."""
     each = (in_all() if name == ALL else [full_name(name, built_in(), GROUP)] for name in names.split(","))
     chosen = list(dict.fromkeys(name for some in each for name in some))
     for name in chosen:
@@ -76,7 +76,7 @@ def needed(names: Sequence[str], context: Context) -> list[Config]:
 
 
 def about(names: Sequence[str], context: Context, command: str) -> dict[str, Any]:
-    """What the numbers rest on."""
+    """What the numbers rest on: data, settings, command and versions."""
     n_images = sum(len(site.split.train) for site in context.sites)
     _, _, height, width = context.sites[0].images.shape
     seeds = ", ".join(map(str, context.seeds))
@@ -104,14 +104,14 @@ def conduct(
     workers: int = 0,
     progress: Callable[[Progress], None] = lambda now: None,
 ) -> list[Outcome]:
-    """Train what is missing, all of it at once, then evaluate study by study; every page shows the paper's Fig. 3."""
+    """Train all that is missing, then evaluate study by study; every page shows the paper's Fig. 3."""
     context.store.run(needed(names, context), workers, progress)
     found = [_checked(name, study_of(name).evaluate(context)) for name in names]
     return found if "data" in names else [*found, data.at_a_glance(context)]
 
 
 def _checked(name: str, outcome: Outcome) -> Outcome:
-    """Its name begins the names of files."""
+    """Refuse an outcome whose name can't begin the names of files."""
     if not isinstance(outcome, Outcome) or not re.fullmatch(r"\w[\w.-]*", outcome.study):
         got = repr(outcome.study) if isinstance(outcome, Outcome) else type(outcome).__name__
         raise ConfigError(f"study {name}: expected an Outcome with a name such as my-study, got {got}")

@@ -49,7 +49,7 @@ def evaluate(context: Context) -> Outcome:
             lambda name: f"{100 * by_name[name].std_over_sites:.1f}",
             context.title_of,
         ),
-        f"In the paper both terms together beat each alone on both tasks: {_together(means, spreads)}",
+        f"In the paper, both terms together are better than either alone, on both tasks: {_together(means, spreads)}",
     ]
     return Outcome(
         "ablation",
@@ -61,14 +61,14 @@ def evaluate(context: Context) -> Outcome:
 
 
 def _picture(means: Mapping[str, Sequence[float]]) -> Picture:
-    """The paper's Fig. 7."""
+    """The picture of the paper's Fig. 7."""
     from fedce.pictures import study_plots
 
     bars = {name: [100 * value for value in values] for name, values in means.items()}
     return Picture(
         "ablation",
-        "Average Dice over the sites by the terms that weigh them (the paper's Fig. 7): bars are means over seeds, "
-        "dots are seeds. The axis does not begin at 0.",
+        "Average Dice over the sites, by the terms that set their weights (the paper's Fig. 7): bars are means over "
+        "seeds, dots are seeds. The axis does not begin at 0.",
         study_plots.bars(bars, "average Dice, %").encode(),
         data=Table(
             "ablation-seeds",
@@ -80,7 +80,7 @@ def _picture(means: Mapping[str, Sequence[float]]) -> Picture:
 
 
 def _together(means: Mapping[str, Sequence[float]], spreads: Mapping[str, Sequence[float]]) -> str:
-    """Whether the better combination beats both single terms, in average and in deviation over sites."""
+    """Whether the better combination is better than both single terms, in average and in deviation over sites."""
     both = max(TOGETHER, key=lambda name: fmean(means[name]))
     gain, less = (
         100 * (choose(fmean(by[name]) for name in TOGETHER) - choose(fmean(by[name]) for name in ALONE))
@@ -90,8 +90,8 @@ def _together(means: Mapping[str, Sequence[float]], spreads: Mapping[str, Sequen
     is_fairer = all(exceeds(spreads[both], spreads[name], sign=-1.0) for name in ALONE)
     shown = "so here" if is_higher and is_fairer else NO_DIFFERENCE if not (is_higher or is_fairer) else "in part here"
     return (
-        f"{shown}. The better combination is {gain:+.2f} points in average and {less:+.2f} in deviation over sites "
-        "from the better single term."
+        f"{shown}. Compared with the better single term, the better combination differs by {gain:+.2f} points in "
+        f"average Dice and by {less:+.2f} points in deviation over sites."
     )
 
 

@@ -1,4 +1,4 @@
-"""What a study is made of: trainings that it needs, and what it makes of them (tables, pictures, plain findings)."""
+"""The parts of a study: the trainings that it needs, and its outcome (tables, pictures, findings in sentences)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,20 +18,20 @@ from fedce.record.entries import Round
 from fedce.studies import paper
 
 METHODS = ("standalone", "fedavg", "uniform", "qfedavg", "cffl", "fedci", "cgsv", "fedce", "fedce-sum")
-"""The paper's Table 1, and Uniform, which it lacks."""
+"""The methods of the paper's Table 1, and Uniform, which the table lacks."""
 Cell = str | float | None
 
 
 @dataclass(frozen=True)
 class Table:
     name: str
-    """Of its CSV file."""
+    """The table's name in the name of its CSV file."""
     title: str
     header: Sequence[str]
     rows: Sequence[Sequence[Cell]]
     digits: int = 2
     n_keys: int = 1
-    """The first columns, which say what a row is about."""
+    """Number of first columns that name the row."""
 
     def text(self, cell: Cell) -> str:
         return cell_text(cell, self.digits)
@@ -45,17 +45,17 @@ class Table:
 class Picture:
     name: str
     caption: str
-    """What to see in it."""
+    """A sentence that says what the picture shows."""
     content: bytes
-    """SVG text or a PNG file."""
+    """The file's bytes: SVG or PNG."""
     ending: str = "svg"
     data: Table | None = None
-    """The numbers that it shows."""
+    """The numbers that the picture shows."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a study found."""
+    """The result of a study."""
 
     study: str
     title: str
@@ -66,14 +66,14 @@ class Outcome:
 
 @dataclass(frozen=True, eq=False)
 class Context:
-    """What all studies of a call share."""
+    """What all studies of one command share: the experiment, the store, the seeds."""
 
     config: Config
     seeds: Sequence[int]
     store: Store
     methods: Sequence[str] = METHODS
     largest: int = 12
-    """Sites of the largest federation that the scaling study makes."""
+    """Number of sites of the largest federation that the scaling study makes."""
     _results: dict[str, Result] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -86,7 +86,7 @@ class Context:
 
     @property
     def printed(self) -> str:
-        """The federation of this name in the paper's tables; empty for any other, or for some of its sites alone."""
+        """The federation's name in the paper's tables; empty for other data, or for a part of its sites."""
         return self.data if self.data in paper.DICE and tuple(self.names) == paper.CLIENTS else ""
 
     @property
@@ -95,12 +95,12 @@ class Context:
 
     @property
     def data(self) -> str:
-        """fundus6, prostate6, or another folder's name."""
+        """The data's name: fundus6, prostate6, or the name of a folder."""
         return self.config.data.source
 
     @property
     def to_the_letter(self) -> Config:
-        """The experiment without the guard, which the paper does not have, unless the experiment names it."""
+        """The experiment without the guard, which the paper does not have, unless the experiment states `guard`."""
         named = "guard" in self.config.model_fields_set
         return self.config if named else self.config.model_copy(update={"guard": "off"})
 
@@ -110,18 +110,18 @@ class Context:
         return self.to_the_letter.model_copy(update={"algorithm": table, "seed": seed, **changes})
 
     def title_of(self, algorithm: str) -> str:
-        """What tables call an algorithm: with the variant that is trained."""
+        """An algorithm's name in tables, with the variant that is trained."""
         return title_of(table_for(self.config.algorithm, algorithm))
 
     def trainings(self, algorithms: Sequence[str], **changes: Any) -> list[Config]:
         return [self.training(algorithm, seed, **changes) for algorithm in algorithms for seed in self.seeds]
 
     def compare(self, algorithms: Sequence[str], truth: Mapping[str, float] | None = None) -> list[Row]:
-        """Side by side, with every seed; `truth` are shares to compare the contributions with."""
+        """A row for each algorithm over all seeds; `truth` are shares to compare the contributions with."""
         return compare(self.to_the_letter, algorithms, self.seeds, self.store, truth=truth)
 
     def result(self, config: Config) -> Result:
-        """Of a training that is done."""
+        """The result of a finished training."""
         path = str(self.store.path(config))
         if path not in self._results:
             found = self.store.finished(config)
@@ -130,11 +130,11 @@ class Context:
         return self._results[path]
 
     def rounds(self, config: Config) -> list[Round]:
-        """The ledger's rounds of a training that is done."""
+        """The ledger's rounds of a finished training."""
         return self.store.rounds(config)
 
     def leave_one_out(self) -> list[Config]:
-        """FedCE with everybody and without each site, with every seed."""
+        """Trainings of FedCE with all sites and without each site, with every seed."""
         return [
             self.training("fedce", seed, leave_out=left)
             for seed in self.seeds
@@ -148,11 +148,11 @@ class Study:
 
     title: str
     trainings: Callable[[Context], Sequence[Config]]
-    """All that it needs; what another study or an earlier call has trained is not trained again."""
+    """Gives all trainings that the study needs; the store keeps them, so that none is repeated."""
     evaluate: Callable[[Context], Outcome]
-    """Called when all of them are done."""
+    """Gives the outcome; called when all trainings are finished."""
     order: int | None = None
-    """Its place among those that `fedce study all` conducts; None: only where it is named."""
+    """The study's place in `fedce study all`; None: the study is conducted only when it is named."""
 
 
 def other_metrics(rows: Sequence[Row]) -> list[Table]:
@@ -162,11 +162,11 @@ def other_metrics(rows: Sequence[Row]) -> list[Table]:
 
 
 def one_seed(context: Context) -> str:
-    """Said first where nothing can be said about an order."""
+    """The first sentence of a study with one seed, which can't show an order."""
     return f"One seed ({context.seeds[0]}): how much the methods differ by chance is not known, so no order is shown."
 
 
 def best(values: Mapping[str, float | None], lowest: bool = False) -> str:
-    """The name with the largest (smallest) value, of those that have one."""
+    """The name with the largest (with `lowest`, the smallest) value."""
     known = {name: value for name, value in values.items() if value is not None}
     return (min if lowest else max)(known, key=lambda name: known[name])

@@ -1,4 +1,4 @@
-"""Table 3: contributions against leave-one-out, and the appendix's two tables of what each site is worth."""
+"""Table 3: contributions against leave-one-out, and the appendix's two tables of each site's value."""
 
 from statistics import fmean
 
@@ -21,7 +21,7 @@ def trainings(context: Context) -> list[Config]:
 
 
 def _estimators(context: Context) -> list[str]:
-    # FedCE is trained for the truth anyway, and what is said is said of it.
+    # FedCE is always among them: it is trained for the truth anyway, and the findings are about it.
     return list(dict.fromkeys([name for name in (*context.methods, "fedce") if name != "standalone"]))
 
 
@@ -50,8 +50,8 @@ def _agreement(context: Context, rows: list[comparing.Row], truth: valuing.Truth
     header += ["paper's Pearson", "paper's Euclid", "paper's cosine"] if printed else []
     return Table(
         "agreement",
-        "Contributions (mean over seeds) against leave-one-out shares. The interval is of a bootstrap over sites and "
-        "seeds, those of the truth included.",
+        "Contributions (mean over seeds) against leave-one-out shares. The interval comes from a bootstrap over sites "
+        "and seeds, with the seeds of the truth drawn too.",
         header,
         [
             [
@@ -84,7 +84,7 @@ def _pearson_interval(context: Context, algorithm: str, truth: valuing.Truth) ->
 
 
 def _truth_by_seed(context: Context, truth: valuing.Truth) -> list[list[float]]:
-    """Leave-one-out differs from seed to seed too, so its seeds are drawn with the estimates'."""
+    """Leave-one-out values of each seed, which the bootstrap draws too, because they differ from seed to seed."""
     by_seed = [shapley.shares(truth.by_seed[seed]).by_player for seed in context.seeds]
     return [[shares[site] for site in context.names] for shares in by_seed]
 
@@ -104,8 +104,8 @@ def _worth(context: Context, truth: valuing.Truth) -> Table:
     header += ["training images", "their share, %", *(["paper's share, %"] if printed else [])]
     return Table(
         "leave-one-out",
-        f"Mean test Dice over all sites when FedCE trains without one; with everybody {100 * whole:.2f} %. "
-        "Shares of the drops; a negative drop counts as 0.",
+        f"Mean test Dice over all sites when FedCE trains without one site; with all sites it is {100 * whole:.2f} %. "
+        "A share is a site's drop divided by the sum of all drops; a negative drop counts as 0.",
         header,
         [
             [
@@ -124,7 +124,7 @@ def _worth(context: Context, truth: valuing.Truth) -> Table:
 
 
 def _worth_by_class(context: Context) -> list[Table]:
-    """The appendix's table has disc and cup; nothing where there is one class."""
+    """The appendix's table for each class (disc and cup); empty if there is one class."""
     classes = list(context.sites.classes)
     if len(classes) < 2:
         return []
@@ -140,7 +140,7 @@ def _worth_by_class(context: Context) -> list[Table]:
     return [
         Table(
             "leave-one-out-by-class",
-            f"The same by class, mean over sites and seeds; with everybody {levels}.",
+            f"Test Dice by class when FedCE trains without a site, mean over sites and seeds; with all sites {levels}.",
             ["site", *header, *(f"paper's drop of {name}" for name in classes if printed)],
             rows,
         )
@@ -148,7 +148,7 @@ def _worth_by_class(context: Context) -> list[Table]:
 
 
 def _changes(context: Context) -> Table:
-    """Whom a site's absence hurts: itself, those like it, or everybody."""
+    """How each site's absence changes the Dice of every site."""
     whole = _dice_by_site(context, ())
     rows: list[list[Cell]] = []
     for left in context.names:
@@ -168,14 +168,14 @@ def _dice_by_site(context: Context, left: tuple[str, ...]) -> dict[str, float]:
 
 
 def _dice_by_class(context: Context, left: tuple[str, ...]) -> dict[str, float]:
-    """Mean over seeds and sites."""
+    """Class to its mean Dice over seeds and sites."""
     runs = [context.result(context.training("fedce", seed, leave_out=left)).values for seed in context.seeds]
     found = [run["dice_by_class"][site] for run in runs for site in context.names]
     return {name: fmean(dice[name] for dice in found) for name in context.sites.classes}
 
 
 def _mean_dice(context: Context) -> list[float]:
-    """Mean over seeds and sites, with everybody and without each."""
+    """Mean Dice over seeds and sites: with all sites, then without each site."""
     n = len(context.names) + 1
     utilities = np.array([valuing.utility(context.result(config)) for config in context.leave_one_out()])
     return [float(mean) for mean in utilities.reshape(len(context.seeds), n).mean(axis=0)]
@@ -188,7 +188,7 @@ def _shares(context: Context, rows: list[comparing.Row], truth: valuing.Truth) -
     cells.append(["leave-one-out", *(100 * truth.shares[site] for site in context.names)])
     return Table(
         "shares",
-        "Contributions by method, % (mean over seeds), and the truth.",
+        "Contributions by method, % (mean over seeds), and the truth (leave-one-out shares).",
         ["method", *context.names],
         cells,
         digits=1,
@@ -206,15 +206,16 @@ def _findings(context: Context, rows: list[comparing.Row], truth: valuing.Truth)
     drops = {site: [values[site] for values in truth.by_seed.values()] for site in context.names}
     if negative := [site for site, own in drops.items() if exceeds([0.0] * len(own), own)]:
         findings.append(
-            f"Without {' or '.join(negative)} the mean Dice rises: by leave-one-out such a site is worth nothing."
+            f"The mean Dice rises when FedCE trains without {' or without '.join(negative)}: by leave-one-out, such a "
+            "site has no value."
         )
     findings += _influence(context, ours, truth)
     own = _own_drops(context)
     shares = [ours.contributions[site] for site in context.names]
     with_own = agreement(shares, [own[site] for site in context.names]).pearson
     findings.append(
-        f"Against the drop on the left-out site's own test images alone, which is what the data term of FedCE "
-        f"measures, the correlation is {_said(with_own)}."
+        f"FedCE's data term measures the drop of Dice on a site's own images. The correlation of FedCE's contributions "
+        f"with that drop on the left-out site's own test images is {_said(with_own)}."
     )
     return findings
 
@@ -245,7 +246,7 @@ def _agrees_best(context: Context, rows: list[comparing.Row], truth: valuing.Tru
 
 
 def _influence(context: Context, row: comparing.Row, truth: valuing.Truth) -> list[str]:
-    """With few sites a correlation may hang on one of them: the lowest and the highest without one."""
+    """The lowest and the highest correlation over all sites but one: with few sites, one may decide it."""
     without = {}
     for left in context.names:
         rest = [site for site in context.names if site != left]
@@ -257,9 +258,10 @@ def _influence(context: Context, row: comparing.Row, truth: valuing.Truth) -> li
     low, high = best(known, lowest=True), best(known)
     n_train = {site.name: len(site.split.train) for site in context.sites}
     return [
-        f"Over all sites but {low} the correlation is {known[low]:.2f}, over all but {high} {known[high]:.2f}: to "
-        f"{high} FedCE gives {100 * row.contributions[high]:.1f} % and leave-one-out {100 * truth.shares[high]:.1f} %; "
-        f"it has {100 * n_train[high] / sum(n_train.values()):.0f} % of the training images."
+        f"FedCE's correlation with leave-one-out is {known[low]:.2f} over all sites but {low}, and {known[high]:.2f} "
+        f"over all sites but {high}. {high} gets {100 * row.contributions[high]:.1f} % by FedCE and "
+        f"{100 * truth.shares[high]:.1f} % by leave-one-out, and has "
+        f"{100 * n_train[high] / sum(n_train.values()):.0f} % of the training images."
     ]
 
 
@@ -268,7 +270,7 @@ def _said(correlation: float | None) -> str:
 
 
 def _own_drops(context: Context) -> dict[str, float]:
-    """How much a site's own Dice falls without it, mean over seeds."""
+    """How much a site's own Dice falls when FedCE trains without the site, mean over seeds."""
     whole = _dice_by_site(context, ())
     return {site: whole[site] - _dice_by_site(context, (site,))[site] for site in context.names}
 

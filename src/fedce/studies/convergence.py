@@ -15,7 +15,7 @@ from fedce.valuation.standing import said, standing
 
 TITLE = "Convergence"
 ORDER = 3
-"""Of the polynomial that Savitzky and Golay's filter fits."""
+"""Degree of the polynomial that Savitzky and Golay's filter fits."""
 
 
 def trainings(context: Context) -> list[Config]:
@@ -36,8 +36,8 @@ def evaluate(context: Context) -> Outcome:
     rows: list[list[Cell]] = [[str(i), *(float(curve[i]) for curve in curves.values())] for i in range(n_models)]
     picture = Picture(
         "convergence",
-        "Mean validation Dice of the common model before the first round and after each, mean over seeds: "
-        "smoothed (Savitzky-Golay), with the raw curve behind it.",
+        "Mean validation Dice of the common model before the first round and after each round, mean over seeds: the "
+        "smoothed curve (Savitzky-Golay), with the raw curve behind it.",
         study_plots.curves(
             {context.title_of(name): (curves[name].tolist(), smooth[name].tolist()) for name in curves},
             "validation Dice",
@@ -49,7 +49,8 @@ def evaluate(context: Context) -> Outcome:
     reached = {name: next((i for i, v in enumerate(curve) if v >= target), None) for name, curve in smooth.items()}
     table = Table(
         "rounds-to-target",
-        f"Rounds until the smoothed curve reaches 90 % of the highest end ({target:.3f}), and where it ends.",
+        f"Rounds until a method's smoothed curve reaches {target:.3f}, which is 90 % of the highest final value of all "
+        "methods, and the curve's final value.",
         ["method", "rounds", "ends at"],
         [
             [context.title_of(name), "never" if reached[name] is None else str(reached[name]), ends[name]]
@@ -63,7 +64,7 @@ def evaluate(context: Context) -> Outcome:
 
 
 def _curves(context: Context, algorithm: str) -> NDArray[np.float64]:
-    """Seeds x models: each round scores the model that it starts from, and the run's end the last one."""
+    """(seeds, models): each round scores the model that it starts from; the run's end scores the last model."""
     configs = [context.training(algorithm, seed) for seed in context.seeds]
     return np.array([_curve(context.rounds(config), context.result(config)) for config in configs], np.float64)
 
@@ -73,7 +74,7 @@ def _curve(rounds: Sequence[Round], result: Result) -> list[float]:
 
 
 def smoothed(curve: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Over a seventh of the rounds, at least; a curve shorter than the filter stays as it is."""
+    """The curve, smoothed over at least a seventh of the rounds; a curve shorter than the filter stays as it is."""
     window = max(ORDER + 2, len(curve) // 7) | 1
     if window > len(curve):
         return curve

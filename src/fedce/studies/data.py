@@ -1,4 +1,4 @@
-"""The paper's Fig. 3: how bright the sites' pixels are, and how far apart that makes the sites."""
+"""The paper's Fig. 3: how bright the sites' pixels are, and how far apart the sites are by brightness."""
 
 from fedce.base.config import Config
 from fedce.data.inspection import Inspection, inspect_sites
@@ -54,7 +54,7 @@ def _picture(found: Inspection) -> Picture:
     )
     return Picture(
         "intensities",
-        "How bright each site's pixels are, by channel, before the average of all sites (shaded).",
+        "How bright each site's pixels are, by channel (lines), and the average of all sites (shaded).",
         plots.grey_values(found.sites).encode(),
         data=histograms,
     )

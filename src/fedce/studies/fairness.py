@@ -1,4 +1,4 @@
-"""Table 2: who is served how, against what each site reaches alone."""
+"""Table 2: how well each site is served, compared with what it reaches alone."""
 
 from collections.abc import Callable
 from math import dist
@@ -18,7 +18,7 @@ def trainings(context: Context) -> list[Config]:
 
 
 def _methods(context: Context) -> list[str]:
-    """Those that are compared, and what they are compared with."""
+    """The methods that are compared, and Standalone, with which they are compared."""
     return list(dict.fromkeys([*context.methods, "standalone"]))
 
 
@@ -67,7 +67,7 @@ def evaluate(context: Context) -> Outcome:
 
 
 def _p(value: float | None) -> str | None:
-    """Two digits of it, however small; as the paper writes it."""
+    """A p value with two digits, however small, as the paper writes it."""
     return None if value is None else f"{value:.1e}"
 
 
@@ -95,20 +95,20 @@ def _findings(
     if len(next(iter(distances.values()))) > 1:
         named = [f"{title_of(name)}: {', '.join(sites)}" for name, sites in losers.items() if sites]
         findings.append(
-            f"Sites that do worse than alone by more than the seeds differ: {'; '.join(named)}."
+            f"Sites whose Dice is lower than when they train alone, by more than the seeds differ: {'; '.join(named)}."
             if named
-            else "No site does worse than alone by more than the seeds differ, with any method."
+            else "With no method is any site's Dice lower than when it trains alone by more than the seeds differ."
         )
     if in_the_paper:
         findings.append(
-            "The paper's Table 2 does not follow from its Table 1, so its numbers are shown, not aimed at. A distance "
-            "to Standalone also counts what a site gains: where all sites gain, it says little."
+            "The paper's Table 2 does not follow from its Table 1, so the paper's numbers are shown and not aimed at. "
+            "A distance to Standalone also grows when a site gains: where all sites gain, it says little."
         )
     return findings
 
 
 def _distances(row: comparing.Row, alone: comparing.Row) -> list[float]:
-    """Euclid's distance between the sites' Dice with a method and alone, of each seed."""
+    """Euclidean distance between the sites' Dice with a method and alone, for each seed."""
     pairs = [(row.dice_by_seed[site], alone.dice_by_seed[site]) for site in row.dice_by_seed]
     return [dist([own[n] for own, _ in pairs], [other[n] for _, other in pairs]) for n in range(len(pairs[0][0]))]
 

@@ -14,7 +14,7 @@ ROUNDS_SHOWN = (1, 10, 25, 50, 100, 200)
 N_SHOWN = 6
 ScoresBySite = Mapping[str, list[float | None]]
 Scores = Mapping[str, ScoresBySite]
-"""By the free rider of the training, then by site."""
+"""Scores by the free rider of the training, then by site."""
 
 
 def trainings(context: Context) -> list[Config]:
@@ -26,7 +26,7 @@ def _honest(context: Context) -> Config:
 
 
 def _planted(context: Context) -> dict[str, Config]:
-    """One seed: each site in turn is the free rider."""
+    """One training for each site as the free rider, with one seed."""
     return {
         site: context.training(
             "fedce", context.seeds[0], freerider=FreeRiderConfig(detect=True, plant={site: "repeat"})
@@ -36,7 +36,7 @@ def _planted(context: Context) -> dict[str, Config]:
 
 
 def rounds_shown(n_rounds: int) -> list[int]:
-    """Six rounds: the paper's as far as they were run, then evenly filled up."""
+    """Six rounds: the paper's, if the training has them, filled up evenly."""
     shown = {n for n in ROUNDS_SHOWN if n <= n_rounds} | {n_rounds}
     for i in range(1, N_SHOWN + 1):
         if len(shown) < min(N_SHOWN, n_rounds):
@@ -54,7 +54,7 @@ def evaluate(context: Context) -> Outcome:
     false += _false_alarms(context.result(_honest(context)).values, None)
     caught = [round_no for round_no in found.values() if round_no is not None]
     findings = [
-        f"The alarm goes off for {len(caught)} of {len(found)} free riders"
+        f"An alarm is raised for {len(caught)} of {len(found)} free riders"
         + (f", in round {max(caught)} at the latest" if caught else "")
         + f"; {false} false alarms.",
         _said_of_scores("The score alone", scores),
@@ -67,7 +67,7 @@ def evaluate(context: Context) -> Outcome:
 def _table(found: Mapping[str, int | None], scores: Scores, literal: Scores) -> Table:
     return Table(
         "alarms",
-        "Each site in turn repeats one image. Scores at the end: ours (D13), and the paper's to the letter.",
+        "Each site in turn repeats one image. Scores at the end: fedce's (D13), and the paper's to the letter.",
         [
             *("free rider", "alarm in round", "site with the highest score at the end", "its own score"),
             *("highest other", "to the letter: highest", "its own, to the letter", "highest other, to the letter"),
@@ -94,7 +94,7 @@ def _said_of_scores(what: str, scores: Scores) -> str:
     n_top = sum(_ends(own, rider)[0] == rider for rider, own in scores.items())
     said = f"{what} is highest for the free rider in {n_top} of {len(scores)} trainings"
     return said + (
-        "." if n_top == len(scores) else ": an honest site whose images nobody else has scores high as well."
+        "." if n_top == len(scores) else ": an honest site with images that no other site has also scores high."
     )
 
 
@@ -105,8 +105,8 @@ def _heat(context: Context, scores: Scores) -> Picture:
     maps = {f"round {n}": [[scores[rider][site][n - 1] for site in names] for rider in names] for n in shown}
     return Picture(
         "heat",
-        "Free-rider score (D13), mean of the rounds so far: a row for each training, in which the site of the row "
-        "is the free rider; the diagonal should be the darkest.",
+        "Free-rider score (D13), mean over the rounds so far. Each row is a training in which the site of the row is "
+        "the free rider; the diagonal should be the darkest.",
         study_plots.heat_maps(maps, names).encode(),
         data=Table(
             "heat",
@@ -119,14 +119,14 @@ def _heat(context: Context, scores: Scores) -> Picture:
 
 
 def _cosines(context: Context, rounds: Mapping[str, Sequence[Any]]) -> Picture:
-    """The appendix's figure."""
+    """The figure of the paper's appendix."""
     from fedce.pictures import study_plots
 
     similarity = {rider: {site: _similarities(own, site) for site in context.names} for rider, own in rounds.items()}
     return Picture(
         "cosine",
-        "Cosine between each site's update and the common model's by round, as in the paper's appendix; a panel for "
-        "each free rider (bold).",
+        "Cosine between each site's update and the common model's update, by round, as in the paper's appendix; a "
+        "panel for each free rider (bold line).",
         study_plots.panels(similarity, "cosine").encode(),
         data=Table(
             "cosine",
@@ -143,7 +143,7 @@ def _cosines(context: Context, rounds: Mapping[str, Sequence[Any]]) -> Picture:
 
 
 def _to_the_letter(rounds: Sequence[Any], result: Result) -> ScoresBySite:
-    """From what the ledger holds, whatever score the run itself took."""
+    """The paper's score to the letter, computed from the ledger, whatever score the run itself used."""
     return history(rounds, result.values["validation_dice"], "literal")
 
 

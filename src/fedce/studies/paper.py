@@ -1,7 +1,7 @@
-"""Numbers that the paper prints, to set beside ours. Dice and correlations in per cent; clients 1 to 6."""
+"""Numbers that the paper prints, for comparison. Dice and correlations in per cent; clients 1 to 6."""
 
 CLIENTS = tuple(f"site{i}" for i in range(1, 7))
-"""Their names here, in the paper's order."""
+"""The names of the paper's clients in fedce, in the paper's order."""
 # Table 1: Dice of each client; the appendix repeats it with the deviation over three seeds.
 DICE = {
     "fundus6": {
@@ -25,7 +25,7 @@ DICE = {
         "fedce-sum": (91.18, 85.54, 89.59, 89.22, 84.99, 88.79),
     },
 }
-# Table 2: Pearson, its p and Euclid against Standalone. They do not follow from Table 1.
+# Table 2: Pearson, its p and Euclid against Standalone. These numbers do not follow from Table 1.
 FAIRNESS = {
     "fundus6": {
         "fedavg": (88.82, 1.8e-2, 38.94),
@@ -72,11 +72,11 @@ LEAVE_ONE_OUT = {
     "fundus6": (15.00, 9.50, 12.00, 15.00, 44.00, 5.50),
     "prostate6": (20.13, 2.19, 1.74, 2.09, 68.47, 4.68),
 }
-# Appendix: points of Dice that are lost without each client, by class; the prostate has one.
+# Appendix: points of Dice that are lost without each client, by class; the prostate data have one class.
 LEAVE_ONE_OUT_DROPS = {
     "fundus6": {"disc": (2.59, 1.17, 0.97, 2.02, 6.91, 0.00), "cup": (1.44, 1.29, 2.25, 1.92, 4.84, 1.45)},
 }
-# Fig. 6: the client that leaves, and what all changes of the others' shares stay below, in points.
+# Fig. 6: the client that leaves, and the limit below which all changes of the others' shares stay, in points.
 SHIFT = {"fundus6": ("site5", 1.0)}
 SAMPLES = {
     "fundus6": (5.52, 10.83, 5.19, 25.41, 8.84, 44.20),

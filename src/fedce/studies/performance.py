@@ -1,4 +1,4 @@
-"""Table 1: what each method does for each site, and the appendix's deviations over seeds."""
+"""Table 1: the Dice of each method at each site, and the appendix's deviations over seeds."""
 
 from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
@@ -69,7 +69,7 @@ def _beside_the_paper(context: Context, rows: list[Row]) -> Table:
     printed = paper.DICE[context.printed]
     return Table(
         "dice-beside-the-paper",
-        f"Average and deviation over sites beside the paper's ({paper.SETTINGS}).",
+        f"Average Dice and its deviation over sites, with the paper's numbers ({paper.SETTINGS}).",
         ["method", "Avg.", "paper's", "Std.", "paper's", "site 5", "paper's"],
         [
             [
@@ -110,7 +110,7 @@ def _findings(context: Context, rows: list[Row]) -> list[str]:
     ]
     if context.printed:
         findings.append(
-            "In the paper FedCE (Multi.) has the highest average and the smallest deviation on both tasks: "
+            "In the paper, FedCE (Multi.) has the highest average and the smallest deviation on both tasks: "
             + _as_in_the_paper(highest, fairest)
         )
     if alone := next((row for row in rows if row.algorithm == "standalone"), None):
@@ -123,11 +123,11 @@ def _as_in_the_paper(*standings: Standing) -> str:
         return "not here."
     if all(found.is_shown for found in standings):
         return "so here."
-    return "these runs can't show whether it is so here."
+    return "these runs can't show whether this holds here."
 
 
 def _against(alone: Row, means: Mapping[str, Sequence[float]], title_of: Callable[[str], str]) -> str:
-    """Who stays below training alone, who is above it, and of whom neither can be shown."""
+    """Which methods are below training alone, which are above it, and for which neither can be shown."""
     reached = alone.over_sites(fmean)
     below = [title_of(name) for name, own in means.items() if exceeds(reached, own)]
     above = [title_of(name) for name, own in means.items() if exceeds(own, reached)]

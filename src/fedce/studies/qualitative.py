@@ -1,4 +1,4 @@
-"""A row for each site, a column for each method: outlines of the truth and of what was found."""
+"""Example segmentations: a row for each site, a column for each method, with true and predicted outlines."""
 
 from statistics import fmean
 
@@ -35,15 +35,15 @@ def evaluate(context: Context) -> Outcome:
             rows.append([site.name, found.file, context.title_of(name), found.dice])
     picture = Picture(
         "examples",
-        "The first test case of each site (not chosen), by method: truth green, prediction amber, and the Dice of "
-        "that one image.",
+        "The first test case of each site, by method: truth green, prediction amber, and the Dice of this one image. "
+        "The cases were not picked.",
         image_grid(list(cells.items())),
         ending="png",
         data=Table("examples", "Dice of the images shown.", ["site", "image", "method", "Dice"], rows, digits=4),
     )
     first = best({name: fmean(values) for name, values in scores.items()})
     findings = [
-        f"On these {len(cells)} images {context.title_of(first)} has the highest mean Dice; so few decide nothing."
+        f"On these {len(cells)} images {context.title_of(first)} has the highest mean Dice; they are too few to decide."
     ]
     return Outcome("qualitative", TITLE, findings, [], [picture])
 

@@ -1,4 +1,4 @@
-"""Sites that cheat: what they gain, what the honest rare site loses, and what becomes of the model."""
+"""Sites that cheat: what they gain, what the honest rare site loses, and how the model changes."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ WHAT = {**SINGLE, **PAIRED}
 UNDETECTABLE = ("pretend", "invent")
 NVFLARE = "fedce.engines.nvflare.theirs:NVFlareFedCE"
 MOST_GAIN, LEAST_KEPT, MOST_LOSS = 0.10, 0.90, 0.01
-"""What the guard is to hold: an attacker's gain, what the rare site keeps, and what the mean Dice may lose."""
+"""Aims of the guard: the most that an attacker gains, the least that the rare site keeps, the most that Dice loses."""
 
 
 @dataclass(frozen=True)
@@ -43,12 +43,12 @@ class Case:
 
     @property
     def absent(self) -> tuple[str, ...]:
-        """Who is missing in the run to compare with: one site that appears several times is honestly there once."""
+        """Sites left out of the honest run for comparison: of one site under several names, only one name stays."""
         return self.attackers[1:] if ATTACKS[self.kind].is_of_one_hospital else ()
 
 
 def cases(names: Sequence[str]) -> list[Case]:
-    """One attacker, and two where they are a minority."""
+    """Each attack with one attacker, and with two if two are a minority."""
     found = [Case(kind, (names[1],)) for kind in SINGLE]
     if len(names) >= 5:
         found += [Case(kind, (names[1], names[3])) for kind in (*SINGLE, *PAIRED)]
@@ -82,16 +82,16 @@ def trainings(context: Context) -> list[Config]:
 
 @dataclass(frozen=True)
 class Effect:
-    """What an attack does, mean over the seeds."""
+    """The effect of an attack, mean over the seeds."""
 
     gain: float
-    """Of the attackers' share over what they get honestly, as a fraction of that."""
+    """Increase of the attackers' share over their honest share, as a fraction of the honest share."""
     kept: float
-    """Of the honest rare site's share."""
+    """The part of its share that the honest rare site keeps."""
     dice: float
     """Change of the mean test Dice."""
     worst_gain: float
-    """Of the seeds."""
+    """The largest gain with any seed."""
 
 
 def effect(context: Context, method: Method, case: Case) -> Effect:
@@ -114,7 +114,7 @@ def evaluate(context: Context) -> Outcome:
     table = Table(
         "attacks",
         "Share gained by the attackers (%), share kept by the honest site with the highest contribution (%), and "
-        "change of the mean test Dice (points); each against the same method's run in which all are honest.",
+        "change of the mean test Dice (points); each is compared with a run of the same method with honest sites only.",
         [
             "attack",
             "attackers",
@@ -129,8 +129,8 @@ def evaluate(context: Context) -> Outcome:
     )
     absent = Table(
         "absent",
-        "Mean test Dice (points) of the guarded run in which all are honest, and its change where the attackers are "
-        "absent altogether: what no defence can give back.",
+        "Mean test Dice (points) of the guarded run with honest sites only, and its change when the attackers are "
+        "absent: no defence can give back this loss.",
         ["absent", "Dice"],
         [
             [", ".join(left) or "nobody", _absent_dice(context, left)]
@@ -139,7 +139,7 @@ def evaluate(context: Context) -> Outcome:
     )
     kinds = Table(
         "kinds",
-        "What each attack is.",
+        "What the cheating site does in each attack.",
         ["attack", "what the site does"],
         [[kind, WHAT[kind]] for kind in dict.fromkeys(case.kind for case in rows)],
     )
@@ -168,26 +168,26 @@ def _findings(found: Mapping[str, Mapping[Case, Effect]], rows: Sequence[Case]) 
         effects = [found[key][case] for case in tried]
         best = max(tried, key=lambda case: found[key][case].gain)
         sentences.append(
-            f"{method.title}: {_n(e.gain <= MOST_GAIN for e in effects)} attacks gain up to {_percent(MOST_GAIN)}, the "
-            f"best of all {_percent(found[key][best].gain, '+')} ({_name(best)}); the rare site keeps "
-            f"{_percent(LEAST_KEPT)} in {_n(e.kept >= LEAST_KEPT for e in effects)}; the mean Dice loses at most "
-            f"{100 * MOST_LOSS:.0f} point in {_n(e.dice >= -MOST_LOSS for e in effects)}."
+            f"{method.title}: {_n(e.gain <= MOST_GAIN for e in effects)} attacks gain at most {_percent(MOST_GAIN)}; "
+            f"the most successful gains {_percent(found[key][best].gain, '+')} ({_name(best)}). The rare site keeps at "
+            f"least {_percent(LEAST_KEPT)} of its share in {_n(e.kept >= LEAST_KEPT for e in effects)}; the mean Dice "
+            f"falls by at most {100 * MOST_LOSS:.0f} point in {_n(e.dice >= -MOST_LOSS for e in effects)}."
         )
     worst = max(tried, key=lambda case: guarded[case].worst_gain)
     sentences.append(
-        f"Guarded, the highest gain with any one seed is {_percent(guarded[worst].worst_gain, '+')} ({_name(worst)})."
+        f"With the guard, the highest gain of any seed is {_percent(guarded[worst].worst_gain, '+')} ({_name(worst)})."
     )
     lost = [case for case in tried if guarded[case].dice < -MOST_LOSS]
     if lost:
         sentences.append(
-            "Guarded, the mean Dice loses more in: "
+            f"With the guard, the mean Dice still falls by more than {100 * MOST_LOSS:.0f} point in: "
             + ", ".join(f"{_name(case)} {100 * guarded[case].dice:+.1f}" for case in lost)
-            + ". The second table says how much of that is the attackers' missing images."
+            + ". The second table shows how much of this loss comes from the attackers' missing images."
         )
     limits = [f"{_name(case)} {_percent(guarded[case].gain, '+')}" for case in rows if case.kind in UNDETECTABLE]
     sentences.append(
-        f"Not detectable, and not counted above: {', '.join(limits)}. Who says in everything that the model "
-        "serves it badly, or holds a made-up direction, looks like a rare site to whoever does not see its images."
+        f"Not detectable, and not counted above: {', '.join(limits)}. A site that always reports that the model serves "
+        "it badly, or always sends the same made-up direction, looks like a rare site without a view of its images."
     )
     if "nvflare" not in found:
         sentences.append("NVFlare is not installed here (pip install 'fedce[nvflare]'), so its column is missing.")

@@ -1,4 +1,4 @@
-"""More and more sites: does the estimate still agree with the truth, and what does it cost?
+"""Federations of growing size: does the estimate still agree with the truth, and what does it cost?
 
 Larger federations are made by cutting each site into shards, the smallest by taking the first three sites. The images
 stay the same, so what changes is how many sites share them.
@@ -14,7 +14,7 @@ from fedce.valuation.agreement import agreement
 
 TITLE = "Scaling: agreement and cost as sites grow"
 ROUNDS = 20
-"""At most: leave-one-out trains once for each site."""
+"""Most sites of a federation in this study: leave-one-out trains once for each site."""
 FEWEST = 3
 
 
@@ -23,7 +23,7 @@ def trainings(context: Context) -> list[Config]:
 
 
 def sizes(context: Context) -> list[int]:
-    """Numbers of sites: three, all, and the doubles of that as far as the sites can be cut."""
+    """Numbers of sites: three, all, and twice as many again and again as far as the sites can be cut."""
     n = len(context.names)
     found = [FEWEST, n] if n > FEWEST else [n]
     while found[-1] * 2 <= context.largest and _can_cut(context, found[-1] * 2 // n):
@@ -40,7 +40,7 @@ def _can_cut(context: Context, shards: int) -> bool:
 
 
 def _of_size(context: Context, n: int) -> list[Config]:
-    """FedCE with everybody, then without each site; one seed."""
+    """Trainings of FedCE with all sites, then without each site; one seed."""
     whole = len(context.names)
     choice = {"sites": tuple(context.names[:n])} if n < whole else {"shards": n // whole}
     config = context.config.model_copy(update={"data": context.config.data.model_copy(update=choice)})
@@ -60,7 +60,7 @@ class _Point:
     largest_drop: float
     seconds_a_round: float
     seconds: float
-    """Of FedCE's training."""
+    """Seconds of a round in FedCE's training."""
     seconds_of_truth: float
 
 
@@ -86,8 +86,8 @@ def evaluate(context: Context) -> Outcome:
     points = [_point(context, n) for n in sizes(context)]
     table = Table(
         "scaling",
-        "FedCE against leave-one-out (correlations with the drops), the largest drop in points, seconds a round, "
-        "and seconds of leave-one-out.",
+        "FedCE against leave-one-out (correlations with the drops), the largest drop in points, seconds of a round, "
+        "and seconds of all leave-one-out trainings.",
         ["sites", "Pearson, %", "Spearman, %", "largest drop", "seconds a round", "seconds of leave-one-out"],
         [
             [
@@ -103,7 +103,7 @@ def evaluate(context: Context) -> Outcome:
     )
     picture = Picture(
         "cost",
-        "Seconds to know the contributions: FedCE gives them with one training, leave-one-out needs one more a site.",
+        "Seconds until the contributions are known: FedCE needs one training, leave-one-out one more for each site.",
         study_plots.cost(
             [point.n_sites for point in points],
             {

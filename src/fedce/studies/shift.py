@@ -1,4 +1,4 @@
-"""Do the shares of the others stay as they are when a site leaves?"""
+"""Distribution shift: do the other sites' shares stay the same when a site leaves?"""
 
 from itertools import combinations
 from statistics import fmean
@@ -29,8 +29,8 @@ def evaluate(context: Context) -> Outcome:
     who = "which has the largest" if limit is None else "which the paper's Fig. 6 leaves out"
     table = Table(
         "shift",
-        "Change of each site's share, in points, when the site of the row leaves; before, the shares of those who stay "
-        "are brought to a sum of 100 %.",
+        "Change of each site's share, in points, when the site of the row leaves; the shares of the remaining sites "
+        "before it leaves are scaled to a sum of 100 %.",
         ["without", *context.names, "largest"],
         [
             [
@@ -45,8 +45,8 @@ def evaluate(context: Context) -> Outcome:
     pairs = changes[subject]
     picture = Picture(
         "shift",
-        f"Shares of the others with {subject} ({who}) and without it, %: bars of a pair that are "
-        "equally high mean that the estimate does not depend on who else is there.",
+        f"Shares of the other sites with {subject} ({who}) and without it, %. Two bars of equal height mean that the "
+        "estimate of this site does not depend on which other sites take part.",
         study_plots.pairs({site: pairs[site] for site in pairs}, (f"with {subject}", f"without {subject}")).encode(),
         data=Table(
             "shift-pairs", "Shares.", ["site", "with", "without"], [[s, *map(float, p)] for s, p in pairs.items()]
@@ -62,7 +62,7 @@ def evaluate(context: Context) -> Outcome:
 
 
 def _order(context: Context, left: str) -> str:
-    """Which of those who stay change places, counting only orders that the seeds show."""
+    """Which remaining sites change places, counting only orders that the seeds show."""
     before, after = _shares_by_seed(context, ()), _shares_by_seed(context, (left,))
     pairs = list(combinations(after, 2))
     shown = [
@@ -72,9 +72,11 @@ def _order(context: Context, left: str) -> str:
     ]
     turned = [f"{a} and {b}" for a, b in shown if exceeds(after[b], after[a])]
     if not shown:
-        return f"The order of those who stay: {NO_DIFFERENCE}."
-    return f"Of {len(pairs)} pairs of those who stay the seeds show the order of {len(shown)}; without {left} " + (
-        f"{len(turned)} of them change places: {', '.join(turned)}." if turned else "none of them changes places."
+        return f"The order of the remaining sites: {NO_DIFFERENCE}."
+    return f"The seeds show the order of {len(shown)} of {len(pairs)} pairs of remaining sites; without {left}, " + (
+        f"{len(turned)} of these pairs change places: {', '.join(turned)}."
+        if turned
+        else "no such pair changes places."
     )
 
 

@@ -1,8 +1,8 @@
 """The paper's two theorems against measurements: do their assumptions hold here, and what do their bounds say?
 
 Distribution shift: when a site leaves, no share changes by more than 2 N B W1. B is the smallest constant that the
-leave-one-out trainings allow: two of them that lack j and k differ by exchanging one of these sites for the other. So
-it is fitted on the same trainings that the bound is held against, and a bound that holds is a weak test.
+leave-one-out trainings allow: a training without j and one without k differ in that j and k are exchanged. B is fitted
+on the same trainings that the bound is compared with, so a bound that holds is a weak test.
 
 Convergence: L, beta and delta are measured where they are defined, on the gradients of all training images along one
 round's local steps, at four rounds of a training. The theorem writes rho for the weight of a site; in its proof rho is
@@ -36,7 +36,7 @@ from fedce.studies.shift import renormalised
 
 TITLE = "Theory: both theorems against measurements"
 PROBED = (0.25, 0.5, 1.0)
-"""After which parts of the rounds a further round is looked at step by step; the first round is, too."""
+"""One more round is measured step by step after these parts of the rounds; the first round is measured too."""
 RHO_OF_EQUAL_STEPS = 1.0
 """rho as the appendix defines it: by Cauchy and Schwarz at most 1, which it is for gamma = (c, c, ..., c)."""
 Distances = Mapping[tuple[str, str], float]
@@ -47,7 +47,7 @@ def trainings(context: Context) -> list[Config]:
 
 
 def _beginnings(context: Context) -> dict[int, Config]:
-    """The same training, ended after some of its rounds."""
+    """The training, ended after some of its rounds: number of rounds to its configuration."""
     after = sorted({max(1, round(part * context.config.n_rounds)) for part in PROBED})
     return {n: context.training("fedce", context.seeds[0], rounds=n) for n in after}
 
@@ -84,26 +84,27 @@ def _shift(context: Context) -> tuple[Table, list[str]]:
     tightest = max(float(row[4]) for row in rows if isinstance(row[4], float))
     findings = [
         f"Distribution shift: the bound holds for {n_held} of {len(rows)} sites; the largest change is "
-        f"{100 * tightest:.0f} % of its bound. B is fitted on the same trainings, as the smallest that the "
-        "theorem's assumption allows for them, and not known beforehand: a bound that holds is a weak test."
+        f"{100 * tightest:.0f} % of its bound. B is not known beforehand: it is the smallest value that fits the "
+        "theorem's assumption to these trainings, so a bound that holds is a weak test."
     ]
     if stability > 1:
         findings.append(
-            f"The theorem assumes a stability B of at most 1. Measured is {stability:.2f}, with distances between grey "
-            "values from 0 to 1: sites that look alike have shares that are not, and another distance would be needed."
+            f"The theorem assumes a stability B of at most 1. The measured B is {stability:.2f}, with distances "
+            "between grey values from 0 to 1: some sites look alike but have different shares, so another distance is "
+            "needed."
         )
     return table, findings
 
 
 def _shares(context: Context, seed: int) -> dict[str, dict[str, float]]:
-    """Shares by who was left out; nobody is ''."""
+    """Shares by the site that was left out; the training with all sites is ''."""
     lefts = ("", *context.names)
     configs = {left: context.training("fedce", seed, leave_out=(left,) if left else ()) for left in lefts}
     return {left: context.result(config).contributions for left, config in configs.items()}
 
 
 def stability_of(shares: Mapping[str, Mapping[str, float]], distances: Distances) -> float:
-    """The smallest B with |Gamma(S, {j}) - Gamma(S, {k})| <= B d(j, k) for all pairs, S being everybody else."""
+    """The smallest B with |Gamma(S, {j}) - Gamma(S, {k})| <= B d(j, k) for all pairs; S are all other sites."""
     ratios = [
         abs(shares[k][j] - shares[j][k]) / d if d else inf
         for (j, k), d in distances.items()
@@ -118,7 +119,7 @@ def largest_change(shares: Mapping[str, Mapping[str, float]], left: str) -> floa
 
 
 def moved_by_leaving(left: str, sites: Sequence[str], distances: Distances) -> float:
-    """W1 between the even mix of all sites and that of all but one: what the one held goes to the others evenly."""
+    """W1 between the even mix of all sites and the even mix of all but one, whose part goes to the others evenly."""
     others = [site for site in sites if site != left]
     return fmean(distances[left, site] for site in others) / len(sites)
 
@@ -128,16 +129,16 @@ def moved_by_leaving(left: str, sites: Sequence[str], distances: Distances) -> f
 
 @dataclass(frozen=True)
 class SiteMeasures:
-    """One site in one round."""
+    """Measurements of one site in one round."""
 
     weight: float
-    """p: its share of the training images."""
+    """p: the site's share of the training images."""
     rho: float
     steps: int
     beta: float
     delta: float
     rate: float
-    """The step length: the way that the site went, divided by the sum of its gradients. With SGD the learning rate."""
+    """The step length: the site's path divided by the sum of its gradients. With SGD it is the learning rate."""
 
     def a(self, rate: float) -> float:
         return rate * sqrt(self.steps) * (self.steps - 1) * self.beta**2 * self.delta
@@ -145,18 +146,18 @@ class SiteMeasures:
 
 @dataclass(frozen=True)
 class Measures:
-    """One round."""
+    """Measurements of one round."""
 
     round_no: int
     sites: Mapping[str, SiteMeasures]
     smoothness: float
-    """L."""
+    """L: the smoothness constant."""
     gradient: float
     """Norm of the common gradient before the round."""
     moved: float
     """How far the round moved the common model."""
     change: float
-    """Of the common loss by the round."""
+    """Change of the common loss by the round."""
 
     @property
     def rate(self) -> float:
@@ -164,7 +165,7 @@ class Measures:
 
     @property
     def step(self) -> float:
-        """Norm of d: the common model's way, divided by the step length."""
+        """Norm of d: the common model's move, divided by the step length."""
         return self.moved / self.rate
 
     @property
@@ -175,7 +176,7 @@ class Measures:
         return factor * self.gradient**2
 
     def rho_limit(self, site: str) -> float | None:
-        """The corollary's bound on a site's weight; None where A does not dominate, of which it says nothing."""
+        """The corollary's bound on a site's weight; None if A does not dominate: then there is no bound."""
         a = self.sites[site].a(self.rate)
         return 4 * sqrt(a) / (a - 2 * self.smoothness) if a > 2 * self.smoothness else None
 
@@ -184,8 +185,8 @@ def _convergence(context: Context) -> tuple[list[Table], list[Picture], list[str
     measured = [_measure(context, n) for n in (0, *_beginnings(context))]
     rounds = Table(
         "convergence",
-        "The convergence theorem at single rounds. Its premises: eta L >= 1, and a common step |d| no longer than the "
-        "common gradient |grad F|. It promises that the loss changes by at most the bound.",
+        "The convergence theorem at single rounds. Its premises are eta L >= 1, and a common step |d| no longer than "
+        "the common gradient |grad F|. The theorem promises that the loss changes by at most the bound.",
         [
             *("round", "eta", "L", "eta L", "|d|", "|grad F|", "bound", "change of the loss"),
             *("eta L >= 1", "|d| <= |grad F|", "bound < 0", "change <= bound"),
@@ -202,7 +203,7 @@ def _convergence(context: Context) -> tuple[list[Table], list[Picture], list[str
     )
     sites = Table(
         "convergence-sites",
-        "Its constants site by site, and the corollary's limit on rho, read as a site's weight (where A is above 2 L).",
+        "The theorem's constants by site, and the corollary's limit on rho, read as a site's weight (for A above 2 L).",
         ["round", "site", "steps", "beta", "delta", "A", "rho", "limit", "rho below it"],
         [_site_row(m, name) for m in measured for name in m.sites],
         digits=4,
@@ -212,19 +213,19 @@ def _convergence(context: Context) -> tuple[list[Table], list[Picture], list[str
     falls = sum(m.change < 0 for m in measured)
     both = sum(m.rate * m.smoothness >= 1 and m.step <= m.gradient for m in measured)
     findings = [
-        f"Convergence: the loss falls in {falls} of the {len(measured)} rounds that were looked at. Both premises of "
+        f"Convergence: the loss falls in {falls} of the {len(measured)} rounds that were measured. Both premises of "
         f"the theorem hold in {both} of them, its bound promises a fall in {sum(m.promised < 0 for m in measured)}, "
-        f"and the measured change keeps to the bound in {sum(m.change <= m.promised for m in measured)}.",
-        f"The corollary says something of {len(limits)} of {sum(len(m.sites) for m in measured)} sites and rounds (A "
-        f"above 2 L); the weight rho is below its limit in {sum(rho <= limit for rho, limit in limits)} of these. In "
-        "the appendix rho is no weight but a ratio of norms, |gamma|_1 / (|gamma|_2 sqrt(kappa)), which is "
-        f"{RHO_OF_EQUAL_STEPS:g} where all steps of a site count alike: that is below the limit in "
-        f"{sum(limit >= RHO_OF_EQUAL_STEPS for _, limit in limits)}.",
+        f"and the measured change stays within the bound in {sum(m.change <= m.promised for m in measured)}.",
+        f"The corollary limits rho (A above 2 L) in {len(limits)} of {sum(len(m.sites) for m in measured)} pairs of a "
+        f"site and a round; read as a weight, rho is below its limit in {sum(rho <= limit for rho, limit in limits)} "
+        "of them. In the appendix, rho is not a weight but a ratio of norms, |gamma|_1 / (|gamma|_2 sqrt(kappa)), "
+        f"which is {RHO_OF_EQUAL_STEPS:g} if all steps of a site count alike; this ratio is below the limit in "
+        f"{sum(limit >= RHO_OF_EQUAL_STEPS for _, limit in limits)} of them.",
     ]
     if context.config.train.optimizer != "sgd":
         findings.append(
-            f"The theorem is about plain gradient steps, the training uses {context.config.train.optimizer}: eta is "
-            "therefore measured, as the way that sites go divided by the sum of their gradients."
+            f"The theorem is about plain gradient steps, but the training uses {context.config.train.optimizer}. So "
+            "eta is measured: the sites' path divided by the sum of their gradients."
         )
     return [rounds, sites], [_picture(measured)], findings
 
@@ -250,7 +251,7 @@ def _picture(measured: Sequence[Measures]) -> Picture:
     return Picture(
         "drift",
         "A, the theorem's measure of how far local training leads away, by site. The paper argues that sites with a "
-        "large A are under-represented and should weigh more.",
+        "large A are under-represented and should have more weight.",
         study_plots.points([m.round_no + 1 for m in measured], lines, "A").encode(),
         data=Table(
             "drift",
@@ -263,7 +264,7 @@ def _picture(measured: Sequence[Measures]) -> Picture:
 
 
 def _measure(context: Context, n_rounds: int) -> Measures:
-    """Go one round further than a training of so many rounds, and look at the gradients on the way."""
+    """Continue a training of `n_rounds` rounds for one more round, and measure its gradients."""
     config = resolve(context.training("fedce", context.seeds[0], rounds=max(1, n_rounds)))
     participants = Participants(config, context.sites)
     with TemporaryDirectory() as empty:
@@ -276,7 +277,7 @@ def _measure(context: Context, n_rounds: int) -> Measures:
 
 
 def measure_round(participants: Participants, state: State, engine: Engine) -> Measures:
-    """One round of FedCE, and the gradients on its way."""
+    """One round of FedCE, and the gradients along it."""
     ways: dict[str, list[Params]] = {}
 
     def ask(tasks: Sequence[Task]) -> list[Reply]:

@@ -1,4 +1,4 @@
-"""Outcomes as files: a Markdown page, a CSV of every table and figure, the pictures, and JSON."""
+"""Writes outcomes as files: a Markdown page, a CSV for each table and figure, the pictures, and JSON."""
 
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
