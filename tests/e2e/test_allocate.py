@@ -82,7 +82,7 @@ def test_nobody_is_paid_by_contributions_that_are_too_uncertain(tiny_run: Path, 
         refused = fedce("allocate", run, "--budget", 100, "--rule", rule)
         assert refused.exit_code == 2
         assert len(refused.stderr.splitlines()) == 1
-        assert f"nobody should be paid by --rule {rule} here: the contributions have no intervals" in refused.stderr
+        assert f"no site should be paid by --rule {rule} here: the contributions have no intervals" in refused.stderr
         assert "at no site is the final model's validation Dice above that of the initial model" in refused.stderr
         assert "--yes" in refused.stderr
         assert not page.exists()
@@ -90,8 +90,8 @@ def test_nobody_is_paid_by_contributions_that_are_too_uncertain(tiny_run: Path, 
         assert fedce("allocate", run, "--budget", 100, "--rule", rule).exit_code == 0
     forced = fedce("allocate", run, "--budget", 100, "--yes")
     assert forced.exit_code == 0
-    assert "Allocated although the contributions have no intervals" in forced.stderr
-    assert "Allocated although the contributions have no intervals" in page.read_text("utf-8")
+    assert "Warning, overridden by --yes: the contributions have no intervals" in forced.stderr
+    assert "Warning, overridden by --yes: the contributions have no intervals" in page.read_text("utf-8")
 
 
 def without_certainty(entries: list[dict]) -> None:
@@ -127,7 +127,7 @@ def test_the_rule_decides(tiny_run: Path, tmp_path: Path, fedce):
     [
         (("--budget", "0"), "--budget: expected an amount above 0"),
         (("--budget", "5", "--rule", "fair"), "--rule: unknown rule 'fair'"),
-        (("--budget", "5", "--floor", "50%"), "more than everything"),
+        (("--budget", "5", "--floor", "50%"), "more than the budget"),
     ],
 )
 def test_bad_input_is_one_line(tiny_run: Path, tmp_path: Path, fedce, arguments, line):

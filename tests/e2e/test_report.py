@@ -20,7 +20,7 @@ from fedce.pictures import plots
 from fedce.present.gains import gain_sentences
 from fedce.present.pages.run import write_report
 from fedce.present.results import interval_lines, results_table
-from fedce.present.sentences import NO_ALARM, NOBODY_LOOKED, summary
+from fedce.present.sentences import NO_ALARM, NOT_CHECKED, summary
 from fedce.questions.predict import load_learner
 from fedce.record.folder import RunFolder
 from fedce.record.publish import member_view
@@ -88,7 +88,7 @@ def test_contributions_have_bands_of_their_intervals(longer_run: Path):
     page = (longer_run / "report.html").read_text("utf-8")
     results = json.loads((longer_run / "results.json").read_text("utf-8"))
     assert 'id="FillBetweenPolyCollection_2"' in page
-    assert "The pale band about a line is its 95 % interval" in page
+    assert "The pale band around a line is the 95 % interval" in page
     header, *rows = figure_tables(page)["contributions"]
     last = dict(zip(header, rows[-1], strict=True))
     reasons = results["intervals"]["reasons"]
@@ -163,7 +163,7 @@ def test_so_many_sites_have_no_bands(longer_run: Path, tmp_path: Path, monkeypat
     assert fedce("run", *SMALL, "--rounds", 12, "--out", tmp_path / "run").exit_code == 0
     page = (tmp_path / "run" / "report.html").read_text("utf-8")
     assert "FillBetween" not in page
-    assert "The intervals of so many sites would hide each other here" in page
+    assert "sites would hide each other here" in page
 
 
 @pytest.mark.parametrize("algorithm", ["fedavg", "standalone"])
@@ -187,7 +187,7 @@ def test_the_page_holds_the_picture_in_the_run_folder_and_may_leave_it_out(tiny_
     picture = b64encode((copy / "examples.png").read_bytes()).decode()
     page = (copy / "report.html").read_text("utf-8")
     assert picture in page
-    assert "the Dice of that one image" in page
+    assert "the Dice of this one image" in page
     assert re.search(
         r'<img [^>]*alt="An image of the first test case of each site with two outlines; Dice site1 0\.\d\d, ', page
     )
@@ -290,7 +290,7 @@ def test_runs_of_a_folder_stand_side_by_side(several: Path, fedce):
     assert re.findall(r'<th scope="row">(.*?)</th>', shares) == ["fed ce"], "alone, nobody contributes"
     for share in results["fed ce"]["contributions"].values():
         assert f'<td class="number">{100 * share:.1f}</td>' in shares
-    assert cells_of(page, "Without results") == {
+    assert cells_of(page, "Runs without results") == {
         "stopped": ["2 of 4 rounds are recorded", "fedce run --resume stopped"]
     }
     assert str(several.parent) not in page
@@ -303,7 +303,7 @@ def test_a_spoilt_run_does_not_hide_the_others(several: Path, fedce):
     assert fedce("report", several).exit_code == 0
     page = (several / "report.html").read_text("utf-8")
     assert list(cells_of(page, "Runs")) == ["fed ce"]
-    spoilt = cells_of(page, "Without results")
+    spoilt = cells_of(page, "Runs without results")
     assert "other is not sound (line 2 does not follow from line 1" in spoilt["other"][0]
     assert "alone/results.json is not valid JSON" in spoilt["alone"][0]
     assert str(several.parent) not in page
@@ -331,7 +331,7 @@ def test_a_folder_without_runs_is_one_line(tmp_path: Path, several: Path, fedce)
     for arguments, line in (
         (("empty",), "holds no run, no study and no folders with runs"),
         (("nowhere",), "there is no folder nowhere"),
-        (("runs", "--no-examples"), "is no run; --no-examples is for the report of one"),
+        (("runs", "--no-examples"), "is not a run; --no-examples is for the report of one"),
     ):
         refused = fedce("report", *arguments, cwd=tmp_path)
         assert refused.exit_code == 2
@@ -373,9 +373,15 @@ def test_the_truth_stands_beside_the_contributions(valued: Path, fedce):
 @pytest.mark.parametrize(
     ("pearson", "clipped", "sentences"),
     [
-        (0.8321, [], ("correlate with the truth by 0.83 (Pearson, p = 0.04), their order by 0.50 (Spearman)",)),
-        (None, [], ("the same for all sites, so there is no correlation",)),
-        (-0.5, ["north", "south"], ("by -0.50 (Pearson", "a negative value (north, south) counts as 0")),
+        (
+            0.8321,
+            [],
+            (
+                "with the truth is 0.83 (Pearson, p = 0.04), and that of their order is 0.50 (Spearman)",
+            ),
+        ),
+        (None, [], ("all sites have equal contributions or equal true values, so there is no correlation",)),
+        (-0.5, ["north", "south"], ("is -0.50 (Pearson", "a negative value (north, south) counts as 0")),
     ],
 )
 def test_agreement_is_a_sentence(valued: Path, tmp_path: Path, pearson, clipped, sentences):
@@ -497,12 +503,12 @@ DICE_INTERVALS = {"a": [0.8, 0.95], "b": [0.8, 0.95], "c": [0.2, 0.4]}
 )
 def test_the_summary_says_who_is_first_and_last_only_where_intervals_show_it(changes, most, worst):
     text = " ".join(summary({**UNSURE, **changes}, Config()))
-    assert ("a contributed most: 50.0 % where an equal share is 33.3 %." in text) is most
+    assert ("a contributed most: 50.0 %, compared with an equal share of 33.3 %." in text) is most
     assert ("this run can't show that it contributed more than all others" in text) is not most
-    assert ("c is served worst, with a Dice of 0.300 (95 % interval 0.200 to 0.400)." in text) is worst
-    assert ("The lowest Dice is c's, 0.300; this run can't show that it is served worse than" in text) is not worst
+    assert ("The model serves c worst, with a Dice of 0.300 (95 % interval 0.200 to 0.400)." in text) is worst
+    assert ("c has the lowest Dice, 0.300; this run can't show that it is served worse than" in text) is not worst
     assert "1 alarm: c: zero update in round 2" in text
-    assert "Such updates have no weight in the model and earn nothing: c in 1 of 5 rounds." in text
+    assert "Updates with an alarm have no weight in the model and earn nothing: c in 1 of 5 rounds." in text
 
 
 SERVED = {
@@ -537,12 +543,12 @@ def test_an_order_that_changed_in_the_last_round_is_not_settled(settled_from, ro
     [
         ({"name": "fedce"}, False, NO_ALARM),
         ({"name": "fedce-sum"}, False, NO_ALARM),
-        ({"name": "fedce", "guard": "off"}, False, NOBODY_LOOKED),
+        ({"name": "fedce", "guard": "off"}, False, NOT_CHECKED),
         ({"name": "fedce", "guard": "off"}, True, NO_ALARM),
         ({"name": "fedavg"}, False, NO_ALARM),
-        ({"name": "fedavg", "guard": "off"}, False, NOBODY_LOOKED),
+        ({"name": "fedavg", "guard": "off"}, False, NOT_CHECKED),
         ({"name": "fedavg"}, True, NO_ALARM),
-        ({"name": "standalone"}, True, NOBODY_LOOKED),
+        ({"name": "standalone"}, True, NOT_CHECKED),
     ],
 )
 def test_where_nobody_looked_for_cheats_no_alarm_says_nothing(algorithm, detect, sentence):
@@ -550,7 +556,7 @@ def test_where_nobody_looked_for_cheats_no_alarm_says_nothing(algorithm, detect,
     config = Config(guard=guard, algorithm=AlgorithmConfig(**algorithm), freerider=FreeRiderConfig(detect=detect))
     said = summary(SERVED, config)
     assert sentence in said
-    assert len({NO_ALARM, NOBODY_LOOKED} & set(said)) == 1
+    assert len({NO_ALARM, NOT_CHECKED} & set(said)) == 1
 
 
 def test_a_band_of_one_round_is_not_explained(longer_run: Path, tmp_path: Path, monkeypatch):
@@ -574,7 +580,7 @@ def test_a_marker_at_the_top_is_whole():
 
 
 def test_a_mean_over_some_of_the_sites_is_said_to_be_one(longer_run: Path, tmp_path: Path, monkeypatch):
-    said = "In rounds without all sites it is the mean of those there."
+    said = "In rounds that some sites missed, the mean is over the sites that took part."
     assert said not in (longer_run / "report.html").read_text("utf-8")
     copy = tmp_path / "run"
     shutil.copytree(longer_run, copy)
@@ -596,8 +602,8 @@ def test_only_runs_of_as_many_rounds_are_ranked(several: Path, fedce, monkeypatc
     assert fedce("report", several).exit_code == 0
     page = (several / "report.html").read_text("utf-8")
     assert "highest mean" not in page, "14 rounds and 5 are no race"
-    assert "<p>Nobody looked for cheats in: alone.</p>" in page
-    assert cells_of(page, "Runs")["alone"][-1] == "nobody looked"
+    assert "<p>No check for cheating was made in: alone.</p>" in page
+    assert cells_of(page, "Runs")["alone"][-1] == "not checked"
     monkeypatch.setattr("fedce.present.pages.folder.checked", lambda run: Checked({**run.results, "rounds": 14}, ""))
     assert fedce("report", several).exit_code == 0
     assert "2 runs of 14 rounds on the same fundus6: no difference that these runs can show" in (

@@ -594,7 +594,7 @@ def test_a_run_that_draws_its_sites_is_the_same_on_any_workers_and_resumes_to_th
     assert "sound" in fedce("ledger", "verify", whole.folder).output
     assert all(share > 0 for share in whole.contributions.values())
     assert fedce("report", whole.folder).exit_code == 0
-    assert "Of 6 sites, 3 took part in the last round" in RunFolder(whole.folder).report_file.read_text("utf-8")
+    assert "In the last round, 3 of 6 sites took part" in RunFolder(whole.folder).report_file.read_text("utf-8")
 
 
 @pytest.mark.parametrize(

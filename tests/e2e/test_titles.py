@@ -74,7 +74,7 @@ def test_two_variants_side_by_side_are_two_methods(data: Path, tmp_path: Path, f
     page = (tmp_path / "report.html").read_text()
     assert "<td>q-FedAvg, published</td>" in page
     assert "<td>q-FedAvg, normalised</td>" in page
-    assert "it takes runs of each method with at least two common seeds" in page
+    assert "a comparison needs at least two seeds that all methods have" in page
 
 
 def test_compare_and_studies_say_the_variant_of_each_method(data: Path, tmp_path: Path, fedce):

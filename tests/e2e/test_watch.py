@@ -79,7 +79,7 @@ def get(server: WatchServer, path: str = "state", method: str = "GET", **headers
 def test_it_follows_a_run_from_its_start_to_its_report(growing: Growing):
     growing.write(1)
     with served(growing.path, growing.clock) as server:
-        assert "Starting: none of 4 rounds is done yet." in get(server)
+        assert "Starting: no round of 4 is done yet." in get(server)
         for n_rounds in (1, 2, 3):
             growing.write(1)
             state = get(server)
@@ -227,7 +227,7 @@ def test_a_finished_run_shows_its_final_shares(growing: Growing):
     assert ">100.0 %<" not in state
     results = json.loads((growing.path / "results.json").read_text("utf-8"))
     assert f">{100 * results['contributions']['site1']:.1f} %<" in state
-    assert "contributions are those of the whole run" in state
+    assert "Contributions are those of the whole run" in state
 
 
 def test_many_notes_are_cut_short(growing: Growing):

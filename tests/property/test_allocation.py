@@ -83,8 +83,8 @@ def test_bounds_against_hand_worked_numbers():
         (("1.005",), "--budget: expected an amount above 0 in whole cents"),
         (("lots",), "--budget: expected an amount"),
         (("NaN",), "--budget: expected an amount"),
-        (("100", "40%"), "3 sites with at least 40% each are more than everything"),
-        (("100", "0%", "30%"), "3 sites with at most 30% each are less than everything"),
+        (("100", "40%"), "3 sites with at least 40% each would get more than the budget"),
+        (("100", "0%", "30%"), "3 sites with at most 30% each would get less than the budget"),
         (("100", "two"), "--floor: expected a share"),
         (("100", "-1%"), "--floor: expected a share"),
     ],
@@ -108,8 +108,8 @@ def test_a_site_without_an_interval_has_an_amount_and_no_ends():
     assert (chosen.low["b"], chosen.high["b"], chosen.amounts["b"]) == (None, None, Decimal("25.00"))
     assert (chosen.low["a"], chosen.high["a"]) == (Decimal("25.00"), Decimal("75.00"))
     said = summary(payouts, "contribution")
-    assert "The widest interval is a's: 25.00 to 75.00." in said
-    assert "Without an interval: b." in said
+    assert "The amount of a has the widest interval: 25.00 to 75.00." in said
+    assert "Sites without an interval: b." in said
 
 
 CERTAIN = {
@@ -130,7 +130,10 @@ NOT_BETTER = "at no site is the final model's validation Dice above that of the 
     ("change", "doubts"),
     [
         ({}, []),
-        ({"intervals": None}, ["the contributions have no intervals (too few rounds, or shares that are no mean over"]),
+        (
+            {"intervals": None},
+            ["the contributions have no intervals (too few rounds, or shares that are not means over"],
+        ),
         ({"intervals": None, "no_intervals": "2 cases"}, ["the contributions have no intervals (2 cases)"]),
         ({"intervals": {**CERTAIN["intervals"], "indistinguishable": [["a", "b"], ["c", "b"], ["c", "a"]]}}, [NO_TWO]),
         # Only a and b could be told apart from c, which has no interval.

@@ -72,7 +72,10 @@ def test_sites_of_grey_10_and_30_are_20_levels_apart():
     found = inspect_sites(federation(site("dark", dark), site("bright", bright), site("night", dark)))
     assert found.distances.tolist() == [[0, 20, 0], [20, 0, 20], [0, 20, 0]]
     assert found.mean_distances.tolist() == [10, 20, 10]
-    assert "bright looks most different: its grey values lie 20.0 levels of 255 from those of the other sites" in summary(found)[1]
+    assert (
+        "bright looks most different: its grey values lie 20.0 levels of 255 from those of the other sites"
+        in summary(found)[1]
+    )
     assert [one.grey.std.tolist() for one in found.sites] == [[0], [0], [0]]
 
 

@@ -544,9 +544,9 @@ def test_a_key_that_nobody_vouches_for_proves_nothing(run: RunFolder, tmp_path: 
     assert fedce("ledger", "verify", run.path, "--coordinator", key).exit_code == 0
     other = Identity.at(tmp_path / "other.pem").public
     assert fedce("ledger", "verify", run.path, "--coordinator", other).exit_code == 1
-    assert "Nobody vouches for these numbers" in fedce("allocate", run.path, "--budget", 9, "--rule", "equal").stderr
+    assert "These numbers are not confirmed" in fedce("allocate", run.path, "--budget", 9, "--rule", "equal").stderr
     assert fedce("report", run.path).exit_code == 0
-    assert "Nobody vouches for these numbers" in run.report_file.read_text("utf-8")
+    assert "These numbers are not confirmed" in run.report_file.read_text("utf-8")
 
 
 def test_stripped_signatures_prove_nothing(run: RunFolder, fedce):

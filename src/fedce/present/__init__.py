@@ -1,1 +1,1 @@
-"""What people see of runs, data and studies: the terminal, pages, and a page that follows a run."""
+"""How runs, data and studies are shown: in the terminal, on pages, and on a page that follows a run."""

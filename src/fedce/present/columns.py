@@ -8,20 +8,20 @@ from fedce.core.scoring import MIN_CASES
 from fedce.learning.metrics import DICE, heading_of
 
 Results = Mapping[str, Any]
-"""A run's results; of a run that goes on, what is known of them so far."""
+"""A run's results; for a run that is still going on, the results known so far."""
 Place = Literal["terminal", "report", "live", "metrics"]
-"""`metrics`: a second table in each of them, because the first one is as wide as a terminal or a page."""
+"""`metrics` is a second table at each place, because the first one is as wide as a terminal or a page."""
 Kind = Literal["key", "number", "bar", "words"]
 DASH: Mapping[Place, str] = {"terminal": "-", "report": "\N{EN DASH}", "live": "\N{EN DASH}", "metrics": "-"}
 
 
 @dataclass(frozen=True)
 class Note:
-    """What stands beside a value: its interval, or why it has none."""
+    """The text beside a value: its interval, or why it has none."""
 
     text: str
     short: str
-    """The same for the terminal, which is narrow."""
+    """A short form of `text` for the narrow terminal."""
 
 
 @dataclass(frozen=True)
@@ -30,18 +30,18 @@ class Column:
 
     titles: Mapping[Place, str]
     value: Callable[[Results, str], Any]
-    """The value of a site; None where it is not known."""
+    """Gives a site's value; None if it is not known."""
     form: Callable[[Any], str] = str
     kind: Kind = "number"
     note: Callable[[Results, str], Note | None] = lambda results, site: None
     unknown: str = ""
-    """What stands for a value that is not known, in place of a dash."""
+    """The text for an unknown value, instead of a dash."""
     needs: str = ""
-    """Results without this key have no such column."""
+    """The column is left out of results without this key."""
 
 
 def of(key: str) -> Callable[[Results, str], Any]:
-    """The value that the results have for a site under this key."""
+    """A function that gives the results' value for a site under this key."""
     return lambda results, site: results[key].get(site)
 
 
@@ -52,7 +52,7 @@ def digits(n: int) -> Callable[[float], str]:
 def columns(results: Results) -> list[Column]:
     """All columns from left to right. A new column of the results is one more entry here."""
     classes: list[str] = next((list(dice) for dice in results.get("dice_by_class", {}).values()), [])
-    # A terminal of 80 columns has no room for everything: where sites trained alone too, that is what matters.
+    # A terminal of 80 columns has no room for everything: if sites also trained alone, that matters more.
     also: dict[Place, str] = {} if "alone" in results else {"terminal": "images"}
     without: dict[Place, str] = {} if "alone" in results else {"terminal": "Dice\nwithout"}
     return [
@@ -70,7 +70,7 @@ def columns(results: Results) -> list[Column]:
             of("dice"),
             digits(3),
             note=_dice_interval,
-            unknown="absent",  # At the end: such a site has a share and no Dice.
+            unknown="absent",  # The site was absent at the end: it has a share and no Dice.
             needs="dice",
         ),
         *(Column({"report": name}, _dice_of_class(name), digits(3)) for name in classes if len(classes) > 1),
@@ -111,7 +111,7 @@ def _metric(results: Results, name: str) -> Column:
 
 
 def _undefined(results: Results, name: str, site: str) -> Note | None:
-    """In how many images or volumes a metric has no value, summed over the classes: the mean leaves them out."""
+    """The number of images or volumes without a value, summed over the classes: the mean leaves them out."""
     n = sum(results["metrics_undefined"].get(name, {}).get(site, {}).values())
     return Note(f"undefined in {n}", f"{n} undef.") if n else None
 
@@ -121,7 +121,7 @@ def _dice_of_class(name: str) -> Callable[[Results, str], float | None]:
 
 
 def _gain_interval(results: Results, site: str) -> Note | None:
-    """The 95 % interval over the site's test cases of what it gains over training alone."""
+    """The 95 % interval, over the site's test cases, of its gain over training alone."""
     if site not in results["gain"]:
         return None
     if ends := results["gain_interval"].get(site):
@@ -144,7 +144,7 @@ def _dice_interval(results: Results, site: str) -> Note | None:
 
 
 def _share_interval(results: Results, site: str) -> Note | None:
-    """The 95 % interval over rounds and validation cases; a site that took no part in the rounds has none."""
+    """The 95 % interval over rounds and validation cases; None for a site that took no part in the rounds."""
     found = results.get("intervals")
     if not found or site not in found["low"]:
         return None
@@ -158,7 +158,7 @@ def _no_interval(n_cases: int) -> Note:
     """Why there is no interval, in few words; sentences beside the table say more."""
     if 0 < n_cases < MIN_CASES:
         cases = "1 case" if n_cases == 1 else f"{n_cases} cases"
-        return Note(f"no interval: {n_cases} of {MIN_CASES} needed cases", cases)
+        return Note(f"no interval: {n_cases} of the {MIN_CASES} cases needed", cases)
     return Note("no interval", "no interval")
 
 
@@ -173,7 +173,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class SitesTable:
-    """The table as one place shows it, a row a site."""
+    """The table as one place shows it, with a row for each site."""
 
     titles: Sequence[tuple[str, Kind]]
     rows: Sequence[Sequence[Cell]]

@@ -1,4 +1,4 @@
-"""The columns of what sites have: one list, which the terminal and the page of the inspection show."""
+"""The columns about the sites' data: one list, which the terminal and the inspection's page show."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,18 +10,18 @@ from fedce.data.inspection import Inspection, SiteFacts
 from fedce.present.columns import Cell, Kind, Note, SitesTable
 
 Place = Literal["terminal", "page", "areas"]
-"""`areas`: the page's second table."""
+"""`areas` is the page's second table."""
 
 
 @dataclass(frozen=True)
 class Fact:
-    """A site's cell."""
+    """The content of a site's cell."""
 
     text: str
     short: str | None = None
-    """The same for the terminal, which is narrow."""
+    """A short form of `text` for the narrow terminal."""
     note: str = ""
-    """What the page says below it."""
+    """The text below it on the page."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def columns(found: Inspection) -> list[Column]:
 
 
 def facts_table(found: Inspection, place: Place) -> SitesTable:
-    """The columns that this place shows, a row a site."""
+    """The columns that this place shows, with a row for each site."""
     shown = [column for column in columns(found) if place in column.titles and column.is_shown]
     titles = [(column.titles[place], column.kind) for column in shown]
     return SitesTable(titles, [[_cell(column, site, place) for column in shown] for site in found.sites])
@@ -88,7 +88,7 @@ def _grey(site: SiteFacts) -> Fact:
 
 
 def _of_class(name: str) -> Sequence[Column]:
-    """The marked part of the images, and in how many nothing is marked."""
+    """Columns for the marked part of the images, and for the number of images in which nothing is marked."""
 
     def area(site: SiteFacts) -> Fact:
         areas = 100 * site.areas[name]

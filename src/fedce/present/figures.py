@@ -1,4 +1,4 @@
-"""The figures of a run, each with its numbers as a CSV file that the page holds in itself."""
+"""The figures of a run, each with its numbers as a CSV file inside the page."""
 
 from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
@@ -18,11 +18,11 @@ class Figure:
     table: Sequence[Sequence[Any]]
     """The numbers that were drawn, after a header."""
     png: str = ""
-    """In place of `svg`: a picture file in base64."""
+    """A picture file in base64, used instead of `svg`."""
 
     @property
     def csv(self) -> str:
-        """As a data URI: a page that stands alone has no file beside it to link to."""
+        """The numbers as a data URI, because a page that stands alone has no file to link to."""
         return f"data:text/csv;base64,{b64encode(csv_text(self.table).encode()).decode()}"
 
 
@@ -60,17 +60,17 @@ def freerider(results: Mapping[str, Any]) -> Figure:
 
 
 def examples(run: RunFolder, results: Mapping[str, Any]) -> Figure | None:
-    """None where there are none: a run of a store or of an earlier version, or somebody has deleted them."""
+    """The example segmentations; None for a run of a store or of an earlier version, or if they were deleted."""
     dice = results.get("example_dice", {})
     if not dice or not run.examples_file.exists():
         return None
-    # Without names of files, which may tell more than the images.
+    # File names are left out, because they may reveal more than the images.
     table = [["site", "dice of the image"], *dice.items()]
     return Figure("examples", "", table, png=b64encode(run.examples_file.read_bytes()).decode())
 
 
 def _by_round(rounds: Rounds, value: Callable[[RecordedSite], float | None]) -> list[list[Any]]:
-    """A column a site; empty where it was absent."""
+    """A row for each round and a column for each site; empty if the site was absent."""
     sites = plots.sites_of(rounds)
     rows = [
         [done.round_no + 1, *(value(done.sites[site]) if site in done.sites else None for site in sites)]

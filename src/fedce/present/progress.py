@@ -1,4 +1,4 @@
-"""What the terminal shows while something goes on: a run, many trainings, or the doctor's findings."""
+"""The terminal's display of a run, of many trainings, or of the doctor's findings, while they go on."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class RunDisplay(Terminal):
-    """One run: a line while it goes on, and its results."""
+    """The display of one run: a line while it goes on, and its results."""
 
     def __init__(self, quiet: bool, out: Path) -> None:
         rounds = TextColumn("round {task.completed:.0f}/{task.total:.0f}")
@@ -55,7 +55,7 @@ class RunDisplay(Terminal):
         task = self.bar.tasks[0]
         rate = (monotonic() - self.started) / (n_done - self.first_round)
         left = rate * ((task.total or n_done) - n_done)
-        # In the first line's order: where sites are drawn, shares come in the order of the draws, and some later.
+        # In the order of the first line: if sites are drawn, shares come in the order of the draws.
         sites = (*self.sites, *sorted(done.shares.keys() - set(self.sites)))  # Sites that joined late come last.
         shares = " ".join(f"{100 * done.shares[site]:.0f}" if site in done.shares else "-" for site in sites)
         line = f"Dice {done.mean_score:.3f}  shares % {shares}  {duration(left)} left"
@@ -90,7 +90,7 @@ class JobsDisplay(Terminal):
         self.last = 0
 
     def estimate(self, store: "Store", configs: "Sequence[Config]", workers: int, ask: bool) -> None:
-        """Say how much there is to do before it is done."""
+        """Show how much there is to do before it starts."""
         from fedce.engines.local import default_workers
 
         missing = store.missing(configs)
@@ -99,7 +99,7 @@ class JobsDisplay(Terminal):
         per_round = store.seconds_a_round(configs)
         parallel = workers or default_workers(len(missing) or 1)
         time = f", about {duration(n_rounds * per_round / parallel)}" if per_round else ""
-        self.notice(f"{len(configs)} trainings, {kept} of them kept; {n_rounds} rounds to do{time}")
+        self.notice(f"{len(configs)} trainings, {kept} of them already done; {n_rounds} rounds to do{time}")
         if ask and n_rounds and sys.stdin.isatty():
             import click
 
@@ -125,7 +125,7 @@ class JobsDisplay(Terminal):
 
 
 class FindingsDisplay(Terminal):
-    """What the doctor finds, as it finds it."""
+    """The doctor's findings, one after another."""
 
     STYLES: ClassVar = {"ok": "green", "warning": "yellow", "problem": "bold red"}
 
@@ -138,4 +138,4 @@ class FindingsDisplay(Terminal):
             self.stdout.print(safe_text(f"        -> {finding.advice}"), soft_wrap=True)
 
     def finish(self, ready: bool) -> None:
-        self.stdout.print("ready to run" if ready else "not ready: mend the problems above", soft_wrap=True)
+        self.stdout.print("ready to run" if ready else "not ready: correct the problems above", soft_wrap=True)

@@ -1,4 +1,4 @@
-"""Trainings that end with a report. A session trains and records; whoever starts one asks here for its page."""
+"""Trainings that end with a report: a session trains and records, and this module writes the page."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -25,7 +25,7 @@ def with_report(train: Callable[P, Result]) -> Callable[P, Result]:
 
 
 def complete(result: Result) -> None:
-    """Write the report of a finished run that has none, also of one that was killed between results and report."""
+    """Write the report of a finished run that has none, for example if it was killed before the report."""
     run = RunFolder(result.folder)
     if not run.report_file.exists():
         with run.lock():

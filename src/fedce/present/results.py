@@ -1,4 +1,4 @@
-"""What the terminal shows at a run's end: a row a site, what to look at, and what can't be told apart."""
+"""The terminal's display at a run's end: a row for each site, flags, and sites that can't be told apart."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,12 +11,12 @@ from fedce.present.columns import Cell, sites_table
 from fedce.present.terminal import BAR_WIDTH, Cells, bar, column_width, safe_text, tables_that_fit
 
 MOST_ROWS = 30
-"""More sites are in the report alone."""
+"""The terminal shows at most this many sites; the report shows all."""
 NOTE_WIDTH = len("(10.0-20.0)  ")
 
 
 def results_table(results: Mapping[str, Any], width: int, method: str) -> Table:
-    """One row a site: what it has, what the model does for it, what it contributed. `method`: with its variant."""
+    """A row for each site: its images, its Dice, its contribution. `method` is the method's name with its variant."""
     title = f"{method} on {Path(results['data']).name}, {results['rounds']} rounds"
     table = Table(title=safe_text(title), title_justify="left")
     n_sites = len(results["contributions"])
@@ -24,7 +24,7 @@ def results_table(results: Mapping[str, Any], width: int, method: str) -> Table:
         table.caption = f"the {MOST_ROWS} largest contributions of {n_sites}; the others are in the report"
     found = sites_table(results, "terminal", _shown(results))
     texts = [_texts(column) for column in zip(*found.rows, strict=True)]
-    # In a narrow terminal the bar gives way, then a long name goes on below itself; numbers stay whole.
+    # In a narrow terminal the bar is left out first, then long names are wrapped; numbers stay whole.
     taken = sum(column_width(column, *name.split()) for (name, _), column in zip(found.titles, texts, strict=True)) + 1
     longest_bar = max(0, min(BAR_WIDTH, width - taken))
     for name, kind in found.titles:
@@ -36,7 +36,7 @@ def results_table(results: Mapping[str, Any], width: int, method: str) -> Table:
 
 
 def metrics_tables(results: Mapping[str, Any], width: int) -> list[Table]:
-    """The metrics beside Dice, if there are any; a row a site, in the order of the first table."""
+    """The metrics beside Dice, if there are any, with a row for each site in the order of the first table."""
     found = sites_table(results, "metrics", _shown(results))
     if len(found.titles) == 1:
         return []
@@ -45,13 +45,13 @@ def metrics_tables(results: Mapping[str, Any], width: int) -> list[Table]:
 
 
 def _shown(results: Mapping[str, Any]) -> list[str]:
-    """Sites that the terminal has room for."""
+    """The sites that the terminal shows."""
     shares = results["contributions"]
     return list(shares) if len(shares) <= MOST_ROWS else sorted(shares, key=lambda site: -shares[site])[:MOST_ROWS]
 
 
 def _texts(column: tuple[Cell, ...]) -> list[str]:
-    """The cells of a column with their notes; those with a bar are made equally long, so that all bars begin there."""
+    """The cells of a column with their notes; cells with a bar are padded, so that all bars begin at one place."""
     notes = [f"({cell.note.short})" if cell.note else "" for cell in column]
     if column[0].kind == "bar":
         width = NOTE_WIDTH if any(notes) else 0
@@ -60,7 +60,7 @@ def _texts(column: tuple[Cell, ...]) -> list[str]:
 
 
 def flag_lines(results: Mapping[str, Any]) -> list[str]:
-    """What a reader should look at, a line a site in the table's order; too long for a column."""
+    """The flags, one line for each site in the table's order; they are too long for a column."""
     flags = results["flags"]
     lines = [f"{site}: {'; '.join(flags[site])}" for site in results["contributions"] if flags.get(site)]
     more = [f"{len(lines) - MOST_ROWS} more sites have flags; they are in the report"] if len(lines) > MOST_ROWS else []
@@ -68,11 +68,11 @@ def flag_lines(results: Mapping[str, Any]) -> list[str]:
 
 
 def interval_lines(results: Mapping[str, Any]) -> list[str]:
-    """Who can't be told apart, and why there are no intervals where there are none."""
+    """Which sites can't be told apart, and why intervals are missing."""
     lines = [*results["intervals"]["sentences"]] if results["intervals"] else []
     if reason := results.get("no_intervals"):
         lines.append(f"The contributions have no intervals: {reason}.")
     counts = [n for key in ("validation_cases", "test_cases") for n in results.get(key, {}).values()]
     if any(0 < n < MIN_CASES for n in counts):
-        lines.append(f"Below {MIN_CASES} cases there is no interval; brackets then hold the number of cases.")
+        lines.append(f"With fewer than {MIN_CASES} cases there is no interval; brackets then show the number of cases.")
     return lines

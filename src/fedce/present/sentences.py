@@ -1,4 +1,4 @@
-"""A run in sentences: what a reader should know who reads nothing else."""
+"""A run in sentences, for readers who read nothing else."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from fedce.base.config import Config
 from fedce.present.gains import gain_sentences, keeps_sentence
 
 NO_ALARM = "No alarm was raised."
-NOBODY_LOOKED = "Nobody looked for cheats: the guard and the detector are off."
+NOT_CHECKED = "No check for cheating was made: the guard and the free-rider detector are off."
 
 
 def summary(
@@ -17,7 +17,7 @@ def summary(
     config: Config,
     measured: Sequence[dict[str, Any]] = (),
 ) -> list[str]:
-    """What a reader who stops after three sentences should know."""
+    """The summary at the top of a report."""
     shares = results["contributions"]
     n_sites, mean = len(shares), results["fairness"]["mean"]
     sentences = [
@@ -27,7 +27,7 @@ def summary(
         *keeps_sentence(results),
     ]
     if results["algorithm"] == "standalone":
-        sentences.append("Every site trained alone, so nobody contributed to anybody else.")
+        sentences.append("Every site trained alone, so no site contributed to another.")
     else:
         sentences.append(_largest_share(results))
     if results["intervals"]:
@@ -40,19 +40,19 @@ def summary(
     sentences.append(_lowest_dice(results))
     alarms = [f"{site}: {flag}" for site, flags in results["flags"].items() for flag in flags]
     plural = "s" if len(alarms) > 1 else ""
-    nothing = NO_ALARM if looked_for_cheats(config) else NOBODY_LOOKED
+    nothing = NO_ALARM if looked_for_cheats(config) else NOT_CHECKED
     sentences.append(f"{len(alarms)} alarm{plural}: {'; '.join(alarms[:3])}." if alarms else nothing)
     if unused := results.get("rounds_unused"):
         whom = ", ".join(f"{site} in {n} of {results['rounds']} rounds" for site, n in unused.items())
-        sentences.append(f"Such updates have no weight in the model and earn nothing: {whom}.")
+        sentences.append(f"Updates with an alarm have no weight in the model and earn nothing: {whom}.")
     return sentences
 
 
 def _largest_share(results: Mapping[str, Any]) -> str:
-    """Who contributed most, if the intervals tell that site from every other one."""
+    """Which site contributed most, if its interval lies apart from every other site's."""
     shares, found = results["contributions"], results["intervals"] or {}
     first = max(shares, key=shares.get)
-    size = f"{100 * shares[first]:.1f} % where an equal share is {100 / len(shares):.1f} %"
+    size = f"{100 * shares[first]:.1f} %, compared with an equal share of {100 / len(shares):.1f} %"
     has_interval = {site for site, low in found.get("low", {}).items() if low is not None}
     alike = {frozenset(pair) for pair in found.get("indistinguishable", [])}
     is_shown = (
@@ -62,11 +62,11 @@ def _largest_share(results: Mapping[str, Any]) -> str:
     )
     if is_shown:
         return f"{first} contributed most: {size}."
-    return f"The largest share is {first}'s, {size}; this run can't show that it contributed more than all others."
+    return f"{first} has the largest share, {size}; this run can't show that it contributed more than all others."
 
 
 def _lowest_dice(results: Mapping[str, Any]) -> str:
-    """Whom the model serves worst, if that site's interval lies below all others'."""
+    """Which site the model serves worst, if its interval lies below all others'."""
     dice, intervals = results["dice"], results.get("dice_interval", {})
     worst = min(dice, key=dice.get)
     ends = intervals.get(worst)
@@ -75,15 +75,13 @@ def _lowest_dice(results: Mapping[str, Any]) -> str:
     ]
     if not alike:
         where = "" if ends is None else f" (95 % interval {ends[0]:.3f} to {ends[1]:.3f})"
-        return f"{worst} is served worst, with a Dice of {dice[worst]:.3f}{where}."
+        return f"The model serves {worst} worst, with a Dice of {dice[worst]:.3f}{where}."
     others = ", ".join(alike[:3]) + (f" and {len(alike) - 3} more" if len(alike) > 3 else "")
-    return (
-        f"The lowest Dice is {worst}'s, {dice[worst]:.3f}; this run can't show that it is served worse than {others}."
-    )
+    return f"{worst} has the lowest Dice, {dice[worst]:.3f}; this run can't show that it is served worse than {others}."
 
 
 def _order(settled_from: int | None, n_rounds: int) -> list[str]:
-    """Since when the order of the contributions is what it is."""
+    """Since which round the order of the contributions has not changed."""
     if settled_from is None or n_rounds == 1:
         return []
     if settled_from == n_rounds:
@@ -99,5 +97,5 @@ def looked_for_cheats(config: Config) -> bool:
 
 
 def in_doubt(doubt: str) -> list[str]:
-    """A sentence for a page whose numbers are consistent, but not known to be the coordinator's."""
-    return [f"Nobody vouches for these numbers: the ledger is consistent, but {doubt}."] if doubt else []
+    """A sentence for a page whose numbers are consistent, but not proved to come from the coordinator."""
+    return [f"These numbers are not confirmed: the ledger is consistent, but {doubt}."] if doubt else []

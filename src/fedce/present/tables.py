@@ -1,4 +1,4 @@
-"""The terminal's tables of what is asked of runs and of data; the table of a run's end is in `results`."""
+"""The terminal's tables for commands about runs and data; the table of a run's end is in `results`."""
 
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def value_table(found: "Valuation") -> Table:
-    """The truth beside the estimate."""
+    """The true values and the estimated contributions."""
     agreement = found.agreement
     title = ", ".join(f"{name} {_number(value)}" for name, value in vars(agreement).items())
     table = Table(title=f"{found.method} against contributions: {title}", title_justify="left")
@@ -38,7 +38,7 @@ def _number(value: float | None) -> str:
 
 
 def truth_table(truth: "Truth") -> Table:
-    """What the sites are worth by retraining, and how far that can be trusted."""
+    """The sites' values by retraining, and how reliable they are."""
     caption = None
     if truth.reliability is not None:
         caption = (
@@ -58,12 +58,12 @@ def truth_table(truth: "Truth") -> Table:
 
 
 def compare_tables(rows: "Sequence[Row]", width: int) -> list[Table]:
-    """The comparison in pieces: Dice by site, the other metrics by site, then everything else that there is."""
+    """The comparison in parts: Dice by site, the other metrics by site, then all other columns."""
     from fedce.questions.compare import table as cells_of
     from fedce.questions.compare import tables_by_site
 
     header, lines = cells_of(rows)
-    # Files have room for the whole name.
+    # Short names here; files have room for whole names.
     header = [name.replace("Standalone", "alone") for name in header]
     cells = [[cell.split(" ± ")[0] for cell in line] for line in lines]
     n_dice = 1 + len(rows[0].dice) + 2
@@ -109,7 +109,7 @@ def study_tables(outcomes: "Sequence[Outcome]", width: int) -> list[RenderableTy
 
 
 def inspection_table(found: "Inspection") -> Table:
-    """One row a site: what it has, and how far its grey values are from the others'."""
+    """A row for each site: its data, and the distance of its grey values from the other sites'."""
     from fedce.present.facts import facts_table
 
     table = Table(
@@ -117,7 +117,7 @@ def inspection_table(found: "Inspection") -> Table:
     )
     facts = facts_table(found, "terminal")
     for name, kind in facts.titles:
-        # Numbers stay whole in a narrow terminal; the names of sites and classes give way.
+        # In a narrow terminal, the names of sites and classes are shortened; numbers stay whole.
         is_whole = kind == "number" and not name.endswith(", %")
         justify: JustifyMethod = "left" if kind == "key" else "right"
         table.add_column(safe_text(name), justify=justify, no_wrap=is_whole, overflow="fold")
@@ -127,7 +127,7 @@ def inspection_table(found: "Inspection") -> Table:
 
 
 def prepared_table(summary: "Summary") -> Table:
-    """One row a source: what was found of what is published, and where to get what is missing."""
+    """A row for each source: how many published cases were found, and where to get missing ones."""
     table = Table(title=safe_text(f"prepared in {summary.out}"), title_justify="left")
     for name in ("site", "cases", "published", "images", "unmatched"):
         table.add_column(name, justify="left" if name == "site" else "right")

@@ -16,11 +16,11 @@ from fedce.base.words import printable
 
 BAR_WIDTH = 10
 BETWEEN = " | "
-"""What divides two columns."""
+"""The separator of two columns."""
 
 
 def safe_text(text: str, style: str = "") -> Text:
-    """Text with names and reasons that sites may have written: nothing in it can do anything to the terminal."""
+    """Text that sites may have written, made harmless: it holds no control codes for the terminal."""
     return Text(printable(text, kept="\n"), style)
 
 
@@ -73,11 +73,11 @@ class Cells(NamedTuple):
     header: Sequence[str]
     cells: Sequence[Sequence[str]]
     n_keys: int = 1
-    """The first columns, which say what a row is about."""
+    """Number of first columns that name the row."""
 
 
 def tables_that_fit(found: Wide, width: int, title: str) -> list[Table]:
-    """A table that is wider than the terminal goes on below itself, with every number whole."""
+    """A table that is wider than the terminal is cut into several tables, with every number whole."""
     columns = _columns(found)
     tables: list[Table] = []
     for piece in columns_that_fit(found, width):
@@ -85,7 +85,7 @@ def tables_that_fit(found: Wide, width: int, title: str) -> list[Table]:
         is_roomy = sum(column_width(columns[i], found.header[i]) for i in piece) < width
         for i in piece:
             header, room = found.header[i], column_width(columns[i], *found.header[i].split()) - len(BETWEEN)
-            # Broken here, between words, because rich breaks headers only where it may cut the numbers, too.
+            # Headers are wrapped here between words: rich would wrap them only if it may also cut numbers.
             shown = header if is_roomy else fill(header, room, break_long_words=False, break_on_hyphens=False)
             is_key, is_text = i < found.n_keys, room > width // 2
             justify: JustifyMethod = "left" if is_key else "right"
@@ -97,7 +97,7 @@ def tables_that_fit(found: Wide, width: int, title: str) -> list[Table]:
 
 
 def columns_that_fit(table: Wide, width: int) -> list[list[int]]:
-    """Columns of one piece after the other; each piece begins with the columns that say what a row is about."""
+    """The columns of each part; every part begins with the columns that name the row."""
     widths = [column_width(column, *name.split()) for name, column in zip(table.header, _columns(table), strict=True)]
     keys = list(range(table.n_keys))
     pieces = [[*keys]]
@@ -113,12 +113,12 @@ def _columns(table: Wide) -> list[list[str]]:
 
 
 def column_width(cells: Sequence[str], *header: str) -> int:
-    """The width of a column with what divides it from the next; `header` are the lines of its name."""
+    """The width of a column with its separator; `header` are the lines of its name."""
     return max(cell_len(text) for text in (*header, *cells, " ")) + len(BETWEEN)
 
 
 def bar(fraction: float, width: int = BAR_WIDTH) -> str:
-    """A bar of text, to an eighth of a character; plain where the terminal can't show those."""
+    """A bar of text, to an eighth of a character; plain characters if the terminal can't show eighths."""
     if "utf" not in (sys.stdout.encoding or "").lower():
         return "#" * round(fraction * width)
     eighths = round(fraction * width * 8)

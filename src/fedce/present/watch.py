@@ -1,4 +1,4 @@
-"""A run on a local web page, while it goes on and after. Reads the run folder, and never writes to it."""
+"""Shows a run on a local web page, while it goes on and afterwards. Reads the run folder and never writes to it."""
 
 import sys
 import webbrowser
@@ -20,11 +20,11 @@ HERE = "127.0.0.1"
 """The only address that is served: the page is for people at this machine."""
 IDLE_SECONDS = 10.0
 RESTS = 20
-"""After drawing, so many times as long without: the run needs the processor more than its spectators."""
+"""After drawing, wait this many times as long as it took: the run needs the processor more than the page."""
 
 
 class Watch:
-    """The run folder as it was when it last changed, and the figures as they were last drawn."""
+    """The content of the run folder after its last change, and the figures last drawn."""
 
     def __init__(self, run: RunFolder, clock: Callable[[], float] = time) -> None:
         self.run, self.clock = run, clock
@@ -33,7 +33,7 @@ class Watch:
         self.trouble = ""
         self.figures: dict[str, str] | None = None
         self.drawn = self.rest_until = 0.0
-        # One request at a time: matplotlib's settings are the whole process's.
+        # One request at a time: matplotlib's settings apply to the whole process.
         self.lock = Lock()
 
     def page(self) -> bytes:
@@ -44,7 +44,7 @@ class Watch:
         return part("watch_state.html.j2", **self._values())
 
     def report(self) -> bytes | None:
-        """report.html, as soon as there is one."""
+        """The content of report.html; None if there is none yet."""
         try:
             return self.run.report_file.read_bytes()
         except OSError:
@@ -59,13 +59,13 @@ class Watch:
             return {**values, "figures": self._figures()}
 
     def _stamps(self) -> list[tuple[int, int] | None]:
-        """What changes when a file does."""
+        """Time and size of each file, which show a change."""
         run = self.run
         return [_stamp(file) for file in (run.config_file, run.ledger_file, run.results_file, run.report_file)]
 
     def _read_again(self) -> None:
-        """Read the folder if anything in it has changed; what was known stays if it can't be read."""
-        # Taken before reading: what changes meanwhile is read the next time.
+        """Read the folder if anything in it has changed; if it can't be read, the earlier content stays."""
+        # Taken before reading, so that a change meanwhile is read the next time.
         stamps = self._stamps()
         if stamps == self.stamps:
             return
@@ -117,7 +117,7 @@ class WatchServer(ThreadingHTTPServer):
         return f"http://{HERE}:{self.server_port}/"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser that goes away in the middle of an answer is no error."""
+        """Ignore a browser that closes the connection during an answer."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)
 
@@ -130,9 +130,9 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = IDLE_SECONDS
 
     def do_GET(self) -> None:
-        # A page elsewhere can make its own name point here, but not send ours.
+        # A foreign page can make its own host name point here, but can't send this host's name.
         if self.headers.get("Host") not in {f"{host}:{self.server.server_port}" for host in (HERE, "localhost")}:
-            self.send_error(HTTPStatus.FORBIDDEN, "This is for the machine that it runs on")
+            self.send_error(HTTPStatus.FORBIDDEN, "This page is only for the machine that it runs on")
             return
         watch = self.server.watch
         answers = {"/": watch.page, "/state": watch.state, "/report.html": watch.report}
@@ -159,13 +159,13 @@ class _Handler(BaseHTTPRequestHandler):
     do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = refuse
 
     def log_message(self, format: str, *args: Any) -> None:
-        """The terminal is for the address alone."""
+        """Log nothing: the terminal shows only the address."""
 
 
 def open_browser(address: str) -> None:
-    """In a window of its own, where there is a browser that has windows; one of text would take the terminal."""
+    """Open a browser window; text browsers are left out, because they would take over the terminal."""
     with suppress(webbrowser.Error):
         browser = webbrowser.get()
         if type(browser) is not webbrowser.GenericBrowser:
-            # Some wait for their window.
+            # Some browsers return only when their window is closed.
             Thread(target=browser.open, args=(address,), daemon=True).start()

@@ -1,4 +1,4 @@
-"""From a template and values to one self-contained HTML page: no network, light and dark, prints well."""
+"""Makes one self-contained HTML page from a template and values: no network, light and dark, prints well."""
 
 from base64 import b64encode
 from functools import cache
@@ -12,9 +12,9 @@ from fedce.base.words import printable
 
 
 def page(template: str, *, script: str = "sort.js", connects: bool = False, **values: Any) -> bytes:
-    """`script` is the only one that the page may run: its digest is in the page's policy.
+    """A page. `script` is the only script that it may run: its digest is in the page's policy.
 
-    `connects`: it may also ask the server that it came from, which no page that opens from disk has.
+    With `connects`, the page may also send requests to its own server; a page that opens from disk has no server.
     """
     text = (files(__name__) / "templates" / script).read_text("utf-8")
     digest = b64encode(sha256(text.encode()).digest()).decode()
@@ -22,7 +22,7 @@ def page(template: str, *, script: str = "sort.js", connects: bool = False, **va
 
 
 def part(template: str, **values: Any) -> bytes:
-    """A piece of a page, such as one that a page fetches anew."""
+    """A part of a page, such as one that a page fetches again."""
     return _environment().get_template(template).render(**values).encode()
 
 
@@ -39,5 +39,5 @@ def _environment() -> Environment:
 
 
 def _shown(value: Any) -> Any:
-    """Names and reasons come from sites: signs that turn the direction of a line, or that nobody sees, are escaped."""
+    """Escape invisible characters and those that change the direction of text: sites may have sent them."""
     return printable(value, kept="\n\t") if type(value) is str else value

@@ -22,7 +22,7 @@ def write_allocation(
     overridden: Sequence[str],
     out: Path | None,
 ) -> Path:
-    """`bounds` are the budget, the floor and the cap; `overridden` says what speaks against paying by the rule."""
+    """Write the page. `bounds` are budget, floor and cap; `overridden` are the reasons against paying by the rule."""
     chosen = payouts[rule]
     budget, floor, cap = bounds
     path = out or run.path / "allocation.html"
@@ -65,26 +65,28 @@ def _amount(ends: Mapping[str, Decimal | None] | None, site: str) -> str:
 
 
 def override(overridden: Sequence[str]) -> list[str]:
-    """What --yes passed over."""
-    return [f"Allocated although {'; '.join(overridden)}: --yes overrode it."] if overridden else []
+    """A sentence with the warnings that --yes overrode."""
+    return [f"Warning, overridden by --yes: {'; '.join(overridden)}."] if overridden else []
 
 
 def summary(payouts: Mapping[str, Payout], rule: str) -> list[str]:
-    """Who gets most, what is uncertain, and whom the choice of the rule touches most."""
+    """Which site gets most, what is uncertain, and which sites the choice of the rule affects most."""
     chosen = payouts[rule].amounts
     first = max(chosen, key=lambda site: chosen[site])
-    sentences = [f"{first} gets most: {chosen[first]:,}."]
+    sentences = [f"{first} gets the largest amount: {chosen[first]:,}."]
     if widths := _widths(payouts[rule]):
         widest = max(widths, key=lambda site: widths[site][1] - widths[site][0])
-        sentences.append(f"The widest interval is {widest}'s: {widths[widest][0]:,} to {widths[widest][1]:,}.")
+        low, high = widths[widest]
+        sentences.append(f"The amount of {widest} has the widest interval: {low:,} to {high:,}.")
         if without := [site for site in chosen if site not in widths]:
-            sentences.append(f"Without an interval: {', '.join(without)}.")
+            sentences.append(f"Sites without an interval: {', '.join(without)}.")
     against = "samples" if rule != "samples" else "contribution"
     changes = {site: payouts[against].amounts[site] - amount for site, amount in chosen.items()}
     gains, loses = max(changes, key=lambda site: changes[site]), min(changes, key=lambda site: changes[site])
     if changes[gains] > 0:
         sentences.append(
-            f"By {against} instead, {gains} would get {changes[gains]:,} more and {loses} {-changes[loses]:,} less."
+            f"By the rule {against} instead, {gains} would get {changes[gains]:,} more and {loses} "
+            f"{-changes[loses]:,} less."
         )
     return sentences
 

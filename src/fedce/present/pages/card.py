@@ -1,4 +1,4 @@
-"""The model card: what a model is, where it comes from, and what it must not be taken for."""
+"""The model card: what a model is, where it comes from, and what it must not be used for."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +11,7 @@ from fedce.record.entries import DataFacts
 from fedce.record.folder import RunFolder
 
 FEW_CASES = 10
-"""A Dice on fewer is rough."""
+"""The Dice of a site with fewer test cases is rough."""
 RESIZED = {"stretch": "stretched", "pad": "scaled and padded", "crop": "scaled and cropped"}
 
 
@@ -46,7 +46,8 @@ def _input(run: RunFolder, config: Config, results: Mapping[str, Any]) -> str:
     n_channels, height, width = read_tensors(file)[1]["shape"]
     channels = "1 channel" if n_channels == 1 else f"{n_channels} channels"
     return (
-        f"Images of {width} x {height} pixels and {channels}; others are {RESIZED[config.data.resize]} to that. {out}"
+        f"Images of {width} x {height} pixels and {channels} go in; images of other sizes are "
+        f"{RESIZED[config.data.resize]} to this size. {out}"
     )
 
 
@@ -61,7 +62,7 @@ def _training(config: Config, results: Mapping[str, Any]) -> str:
         f"The method is {printed_name(config.algorithm)}, for {results['rounds']} rounds.",
     ]
     if results["data"] in BUILT_IN:
-        sentences.append("A program drew the images; they are no patient's.")
+        sentences.append("A program drew the images; they show no patients.")
     if config.leave_out:
         sentences.append(f"Left out of training: {', '.join(config.leave_out)}.")
     if plant := config.freerider.plant:
@@ -85,15 +86,15 @@ def _evaluation(results: Mapping[str, Any], data: Mapping[str, DataFacts]) -> st
 
 
 def _limits(config: Config, results: Mapping[str, Any], data: Mapping[str, DataFacts]) -> list[str]:
-    sentences = ["How it does at a site that has no test images here, or with another camera or scanner there."]
+    sentences = ["It is not known how well the model works at other sites, or with another camera or scanner."]
     by_class = {(site, name): v for site, found in results["dice_by_class"].items() for name, v in found.items()}
     (site, name), lowest = min(by_class.items(), key=lambda item: item[1])
     if len(by_class) > len(results["dice_by_class"]):
-        sentences.append(f"A mean hides classes: {name} at {site} has a Dice of {lowest:.3f}.")
+        sentences.append(f"A mean over classes hides weak ones: {name} at {site} has a Dice of {lowest:.3f}.")
     n_cases = {site: data[site].n_test_cases or data[site].n_test for site in results["dice"]}
     few = [f"{site} ({n})" for site, n in n_cases.items() if n < FEW_CASES]
     if few:
-        sentences.append(f"Sites with fewer than {FEW_CASES} test cases have a rough Dice: {', '.join(few)}.")
+        sentences.append(f"The Dice of sites with fewer than {FEW_CASES} test cases is rough: {', '.join(few)}.")
     if results["data"] in BUILT_IN:
-        sentences.append("Nothing here says how it does on images of patients.")
+        sentences.append("The model was never tested on images of patients.")
     return sentences

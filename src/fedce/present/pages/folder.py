@@ -13,7 +13,7 @@ from fedce.base.errors import FedceError, RunError
 from fedce.base.files import write_bytes
 from fedce.base.words import cell_text
 from fedce.present.pages import page
-from fedce.present.sentences import NO_ALARM, NOBODY_LOOKED, looked_for_cheats
+from fedce.present.sentences import NO_ALARM, NOT_CHECKED, looked_for_cheats
 from fedce.questions.metrics import MetricTable, metric_tables, over_seeds
 from fedce.record.folder import RunFolder
 from fedce.record.verify import checked
@@ -26,12 +26,12 @@ class Finished:
 
     name: str
     method: str
-    """With its variant, where it has several."""
+    """The algorithm's name, with the variant if it has several."""
     results: dict[str, Any]
     fingerprints: dict[str, str]
     has_report: bool
     looked: bool
-    """For cheats."""
+    """Whether the run checked for cheating."""
 
     @property
     def alone(self) -> bool:
@@ -87,7 +87,7 @@ def write_folder_report(folder: Path) -> Path:
 
 
 def _read(run: RunFolder) -> Finished | Unfinished:
-    """One spoilt run must not hide the others, so what is wrong with it stands in its place."""
+    """A run; one that can't be read becomes an entry that says why, so that it does not hide the others."""
     name = run.path.name
     try:
         if not run.results_file.exists():
@@ -107,12 +107,12 @@ def _read(run: RunFolder) -> Finished | Unfinished:
             looked_for_cheats(run.config),
         )
     except FedceError as error:
-        # Where the folder lies on somebody's machine is nobody else's business.
+        # The path on the reader's machine is private, so it is left out.
         return Unfinished(name, str(error).replace(str(run.path), name))
 
 
 def _on_the_same_data(runs: Sequence[Finished]) -> list[list[Finished]]:
-    """Groups of two or more that can be compared site by site."""
+    """Groups of two or more runs that can be compared site by site."""
     groups: dict[tuple[tuple[str, str], ...], list[Finished]] = {}
     for run in runs:
         groups.setdefault(tuple(sorted(run.fingerprints.items())), []).append(run)
@@ -120,7 +120,7 @@ def _on_the_same_data(runs: Sequence[Finished]) -> list[list[Finished]]:
 
 
 def _as_long(runs: Sequence[Finished]) -> list[list[Finished]]:
-    """Groups of two or more with as many rounds: whoever trains longer is better for that alone."""
+    """Groups of two or more runs with equal numbers of rounds: longer training alone gives a better model."""
     groups: dict[int, list[Finished]] = {}
     for run in runs:
         groups.setdefault(run.results["rounds"], []).append(run)
@@ -130,7 +130,11 @@ def _as_long(runs: Sequence[Finished]) -> list[list[Finished]]:
 def _group(runs: Sequence[Finished]) -> dict[str, Any]:
     first = sorted(runs, key=lambda run: not run.alone)
     sites = list(runs[0].results["dice"])
-    note = " Standalone comes first: where a run is below it, the site is better off alone." if first[0].alone else ""
+    note = (
+        " Standalone comes first: a site with a lower Dice in another run is better off alone."
+        if first[0].alone
+        else ""
+    )
     dice = [_line(run, [cell_text(run.results["dice"].get(site), 3) for site in sites]) for run in first]
     shares = [
         _line(run, [cell_text(100 * run.results["contributions"][site], 1) for site in sites])
@@ -154,7 +158,7 @@ class _Line:
 
 @dataclass(frozen=True)
 class _Table:
-    """A row a run."""
+    """A table with a row for each run."""
 
     label: str
     caption: str
@@ -193,12 +197,12 @@ def _mean_metrics(runs: Sequence[Finished]) -> _Table | None:
         for run in runs
         if (found := by_run[run.name])
     ]
-    caption = "Other metrics on the test cases: the mean over the sites; undef.: images or volumes without a value."
+    caption = "Other metrics on the test cases, mean over the sites; undef.: images or volumes without a value."
     return _Table("Other metrics", caption, titles, lines)
 
 
 def summary(runs: Sequence[Finished], n_runs: int) -> list[str]:
-    """How many there are, which is best and fairest where that can be said, and whether anything needs a look."""
+    """The number of runs, the best and the fairest method if that is shown, and alarms."""
     n_left = n_runs - len(runs)
     left = f"; {n_left} {'has' if n_left == 1 else 'have'} no results" if n_left else ""
     sentences = [f"{n_runs} run{'s' if n_runs > 1 else ''}{left}."]
@@ -208,7 +212,7 @@ def summary(runs: Sequence[Finished], n_runs: int) -> list[str]:
 
 
 def _comparison(group: Sequence[Finished]) -> list[str]:
-    """Which method serves the sites better or more evenly, as far as seeds that all of them have show it."""
+    """Which method serves the sites better or more evenly, by the seeds that all methods have."""
     by_method: dict[str, dict[int, Finished]] = {}
     for run in group:
         by_method.setdefault(run.method, {})[run.results["seed"]] = run
@@ -218,7 +222,7 @@ def _comparison(group: Sequence[Finished]) -> list[str]:
     if len(by_method) < 2:
         return []
     if len(seeds) < 2:
-        return [f"{about}: {NO_DIFFERENCE}; it takes runs of each method with at least two common seeds."]
+        return [f"{about}: {NO_DIFFERENCE}; a comparison needs at least two seeds that all methods have."]
 
     def by_seed(key: str) -> dict[str, list[float]]:
         return {name: [runs[seed].results["fairness"][key] for seed in seeds] for name, runs in by_method.items()}
@@ -237,6 +241,6 @@ def _about_alarms(runs: Sequence[Finished]) -> list[str]:
     alarmed = [run.name for run in runs if run.results["flags"]]
     unwatched = [run.name for run in runs if not run.looked]
     if runs and not alarmed and len(unwatched) == len(runs):
-        return [NOBODY_LOOKED]
-    found = [f"Alarms in: {', '.join(alarmed)}." if alarmed else NO_ALARM]
-    return [*found, f"Nobody looked for cheats in: {', '.join(unwatched)}."] if unwatched else found
+        return [NOT_CHECKED]
+    found = [f"Alarms were raised in: {', '.join(alarmed)}." if alarmed else NO_ALARM]
+    return [*found, f"No check for cheating was made in: {', '.join(unwatched)}."] if unwatched else found

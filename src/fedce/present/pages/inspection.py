@@ -20,7 +20,7 @@ from fedce.present.facts import facts_table
 from fedce.present.pages import page
 
 PICTURE_SIDE = 160
-"""Pixels of the longer side of a picture, at most."""
+"""Most pixels of a picture's longer side."""
 SHOWN_DUPLICATES = 30
 
 
@@ -43,7 +43,7 @@ def write_inspection(sites: Sites, found: Inspection, path: Path) -> Path:
         duplicates=_duplicates(sites, found),
         enough=ENOUGH,
         groups=groups_lines(found.groups) if found.groups else None,
-        # Sites that are all alike have no largest distance to colour by.
+        # If all sites are alike, all distances are 0 and there is none to colour by.
         largest=found.distances.max() or 1,
         grey_plot=plots.grey_values(found.sites),
         areas_plot=plots.mask_areas(found.sites),
@@ -53,7 +53,7 @@ def write_inspection(sites: Sites, found: Inspection, path: Path) -> Path:
 
 
 def source_name(sites: Sites) -> str:
-    """The folder's name alone: where it lies on somebody's machine is nobody else's business."""
+    """The folder's name alone, because its path on the reader's machine is private."""
     return Path(sites.config.source).resolve().name
 
 
@@ -100,10 +100,10 @@ def _where(pair: Duplicate) -> str:
 
 
 def _measured(pair: Duplicate, places: Sequence[Usual]) -> str:
-    """How alike the two are, and what is usual where they come from."""
+    """How alike the two images are, and how alike images of their sites usually are."""
     usual = " and ".join(f"{place.details.median:.2f} at {place.site}" for place in places if place.details)
-    details = f"Details {pair.similarity:.2f}" + (f" (usually {usual})" if usual else "")
-    return f"{details}, one mirrored." if pair.mirrored else f"{details}; as a whole {pair.whole:.2f}."
+    details = f"Likeness of details {pair.similarity:.2f}" + (f" (median {usual})" if usual else "")
+    return f"{details}; one image is mirrored." if pair.mirrored else f"{details}; as a whole {pair.whole:.2f}."
 
 
 def picture(image: Pixels, masks: Pixels | None = None) -> str:
@@ -111,7 +111,7 @@ def picture(image: Pixels, masks: Pixels | None = None) -> str:
     height, width = image.shape[1:]
     scale = min(1, PICTURE_SIDE / max(height, width))
     size = (max(1, round(scale * height)), max(1, round(scale * width)))
-    # Outlined after scaling, because a line of one pixel would fade.
+    # Outlines are drawn after scaling, because a line of one pixel would fade.
     marked = np.zeros((0, *size), np.uint8) if masks is None else to_size(masks, size, "stretch", is_mask=True)
     buffer = BytesIO()
     overlay(to_size(image, size, "stretch"), marked).save(buffer, format="PNG", optimize=True)

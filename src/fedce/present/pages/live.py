@@ -1,4 +1,4 @@
-"""What a page shows of a run that goes on: from the run's record and the time of day alone."""
+"""The values of the page that follows a run, from the run's record and the time of day alone."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,17 +20,17 @@ from fedce.record.folder import RunFolder
 from fedce.record.ledger import Ledger, flags_by_site
 
 ROUNDS_TIMED = 20
-"""So many of the last rounds tell how long one takes."""
+"""The time of a round is estimated from this many last rounds."""
 ROUNDS_OF_PATIENCE = 5
 SECONDS_OF_PATIENCE = 60
 SECONDS_TO_FIRST_ROUND = 300
-"""Nobody knows yet how long a round takes; the sites' workers are starting too."""
+"""Seconds without news that are allowed before the first round: its length is unknown, and workers are starting."""
 SHOWN_NOTES = 8
 
 
 @dataclass(frozen=True)
 class Record:
-    """What the run folder held when it was read."""
+    """The content of the run folder when it was read."""
 
     config: Config
     ledger: Ledger
@@ -48,7 +48,7 @@ class Record:
 
     @property
     def started(self) -> Mapping[str, DataFacts]:
-        """What the sites told of themselves at the start."""
+        """The sites' data facts, recorded at the start."""
         return self.ledger.start.sites if self.ledger.start else {}
 
     @property
@@ -57,7 +57,7 @@ class Record:
 
     @cached_property
     def round_seconds(self) -> float | None:
-        """How long a round takes, with all that lies between two; the median, because a run may have been stopped."""
+        """Median seconds from one round to the next; the median, because a run may have been stopped in between."""
         last = self.rounds[-ROUNDS_TIMED - 1 :]
         gaps = [after.time - before.time for before, after in pairwise(last)]
         return median(gaps or [done.seconds for done in last]) if last else None
@@ -71,17 +71,17 @@ class Record:
             if self.round_seconds is None
             else max(SECONDS_OF_PATIENCE, ROUNDS_OF_PATIENCE * self.round_seconds)
         )
-        # After a resume, the rounds since the last checkpoint are run again, and not recorded twice.
+        # After a resume, the rounds since the last checkpoint are repeated, and not recorded twice.
         return now - self.ledger.lines[-1].time > patience + self.config.engine.checkpoint_seconds
 
 
 def values_of(record: Record, run: Path, now: float) -> dict[str, Any]:
-    """The page's values, but for the figures."""
+    """The page's values, without the figures."""
     config, results = record.config, record.results
     return {
         "name": run.resolve().name,
         "algorithm": printed_name(config.algorithm),
-        # The folder's name alone, as in the report.
+        # Only the folder's name, as in the report.
         "data_name": Path(config.data.source).name,
         "seed": config.seed,
         "drawn": config.sites_per_round is not None,
@@ -106,21 +106,21 @@ def status_line(record: Record, now: float) -> str:
         took, mean = duration(record.results["seconds"]), record.results["fairness"]["mean"]
         return f"Finished: {n_rounds} rounds in {took} of training, mean test Dice {mean:.3f}."
     if record.round_seconds is None:
-        return f"Starting: none of {n_rounds} rounds is done yet."
+        return f"Starting: no round of {n_rounds} is done yet."
     reached = f"mean validation Dice {record.rounds[-1].mean_score:.3f}"
     if record.n_done >= n_rounds:
-        return f"All {n_rounds} rounds are done, {reached}; the test images are next."
-    # Of a run that stands still nobody knows how much time is left.
+        return f"All {n_rounds} rounds are done, {reached}; the model is now tested on the test images."
+    # If a run stands still, the time left is unknown.
     left = f", about {duration(record.round_seconds * (n_rounds - record.n_done))} left"
     return f"Round {record.n_done} of {n_rounds}, {reached}{'' if record.stands_still(now) else left}."
 
 
 def _warning(record: Record, run: Path, now: float) -> dict[str, str] | None:
-    """That the run stands still, and how to go on."""
+    """A warning that the run stands still, and how to continue it; None if it does not."""
     if not record.stands_still(now):
         return None
     since = strftime("%Y-%m-%d %H:%M:%S", localtime(record.ledger.lines[-1].time))
-    usual = f", where a round takes {record.round_seconds:.1f} s" if record.round_seconds is not None else ""
+    usual = f", although a round takes {record.round_seconds:.1f} s" if record.round_seconds is not None else ""
     return {
         "text": f"The run is not advancing: no news since {since}{usual}. It has stalled, or was stopped or killed.",
         "command": f"fedce run --resume {quote(str(run))}",
@@ -128,8 +128,8 @@ def _warning(record: Record, run: Path, now: float) -> dict[str, str] | None:
 
 
 def known_so_far(record: Record) -> dict[str, Any]:
-    """What each site last sent, under the names that the columns look for; of a finished run also its results."""
-    # Where not all take part in every round, most are not in the last one. Later entries win.
+    """The values that each site last sent, under the keys that the columns use; for a finished run also its results."""
+    # If only some sites take part in each round, most are not in the last one. Later entries win.
     last = {site: facts for done in record.rounds for site, facts in done.sites.items()}
 
     def last_of(name: str) -> dict[str, Any]:
@@ -140,13 +140,13 @@ def known_so_far(record: Record) -> dict[str, Any]:
         **{f"last_{key}": last_of(key) for key in ("score", "weight", "loss", "seconds")},
         "contributions": last_of("share"),
         "flags": flags_by_site(record.rounds),
-        # Shares change in rounds that a site has no part in, too.
+        # A site's share also changes in rounds in which the site takes no part.
         **(record.results or {}),
     }
 
 
 def _notes(rounds: Sequence[Round]) -> list[str]:
-    """The last things that were noted, newest first."""
+    """The last notes of the rounds, newest first."""
     notes = [
         f"Round {done.round_no + 1}: {text}"
         for done in reversed(rounds)
@@ -155,5 +155,5 @@ def _notes(rounds: Sequence[Round]) -> list[str]:
             *done.notes,
         )
     ]
-    more = [f"and {len(notes) - SHOWN_NOTES} earlier"] if len(notes) > SHOWN_NOTES else []
+    more = [f"and {len(notes) - SHOWN_NOTES} earlier notes"] if len(notes) > SHOWN_NOTES else []
     return notes[:SHOWN_NOTES] + more

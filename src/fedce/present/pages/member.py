@@ -1,4 +1,4 @@
-"""One member's page: what it may know where shares are not for everybody's eyes."""
+"""One member's page, for consortia in which a member may see only its own share."""
 
 import re
 from pathlib import Path
@@ -11,7 +11,7 @@ from fedce.record.publish import member_view
 
 
 def write_member(run: RunFolder, site: str, out: Path | None) -> Path:
-    # A name in somebody else's results may be anything; the file stays in the folder.
+    # A site's name in the results may be anything; the file must stay in the folder.
     safe = re.sub(r"[^\w.-]", "_", site)
     path = out or run.path / f"member-{safe}.html"
     view = member_view(run, site)

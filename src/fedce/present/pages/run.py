@@ -15,8 +15,8 @@ from fedce.record.results import MOST_BANDS
 from fedce.record.verify import checked
 
 FAIRNESS_ROWS = (
-    ("mean", "Mean Dice", "average over the sites' test images"),
-    ("std", "Standard deviation", "over sites (n - 1); lower is fairer"),
+    ("mean", "Mean Dice", "average over the sites of the Dice on their test images"),
+    ("std", "Standard deviation", "of the sites' Dice (n - 1); lower is fairer"),
     ("worst", "Worst site", "the site that the model serves worst"),
     ("best", "Best site", "the site that the model serves best"),
     ("jain", "Jain's index", "1 if all sites are served alike"),
@@ -34,12 +34,12 @@ def write_report(run: RunFolder, *, examples: bool = True) -> Path:
     if run.ledger().start is None or not rounds:
         raise RunError(f"{run.ledger_file} is missing or has no rounds; a report needs the whole record")
     measured = truths(run)
-    # Runs of earlier versions, and those of a store, have none.
+    # Runs of earlier versions, and runs of a store, have no examples.
     bands = results.get("intervals_over_rounds", [])
     content = page(
         "run.html.j2",
         name=run.path.resolve().name,
-        # The folder's name alone: where it lies on somebody's machine is nobody else's business.
+        # The folder's name alone, because its path on the reader's machine is private.
         data_name=Path(results["data"]).name,
         method=printed_name(run.config.algorithm),
         results=results,
@@ -49,7 +49,7 @@ def write_report(run: RunFolder, *, examples: bool = True) -> Path:
         metrics=sites_table(results, "metrics", list(shares)),
         sites_per_round=run.config.sites_per_round,
         fairness=[(label, results["fairness"][key], note) for key, label, note in FAIRNESS_ROWS],
-        # Of one round there is nothing to be seen.
+        # One round makes no line.
         bands=len(bands) > 1,
         too_many_bands=len(shares) > MOST_BANDS,
         contributions=figures.contributions(rounds, bands),

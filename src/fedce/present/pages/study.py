@@ -17,9 +17,9 @@ from fedce.record.forms import Study, check
 def write_study_report(folder: Path) -> Path:
     """Write report.html; its links to CSV files work while it lies beside them."""
     about = read_sealed(folder / "study.json")
-    check(Study, about, str(folder / "study.json"), "conduct the study again, by this version")
+    check(Study, about, str(folder / "study.json"), "conduct the study again with this version")
     outcomes = about["outcomes"]
-    # What the data looks like is on every page.
+    # Every page also shows the data; the heading names the other studies.
     named = [outcome for outcome in outcomes if outcome["study"] != "data"] or outcomes
     heading = f"{named[0]['title'] if len(named) == 1 else 'Studies'} on {about['data']}"
     shown = [_shown(folder, outcome) for outcome in outcomes]

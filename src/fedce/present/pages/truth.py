@@ -1,4 +1,4 @@
-"""What 'fedce value' found about a run, beside the run's own contributions."""
+"""The sites' values by 'fedce value', compared with the run's own contributions."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,14 +8,17 @@ from fedce.record.folder import RunFolder
 from fedce.record.forms import Value, check
 
 METHODS = {
-    "loo": ("Leave-one-out", "what mean test Dice over all sites loses if the site does not train"),
-    "shapley": ("Shapley values", "the mean gain in test Dice over all coalitions that the site can join"),
-    "reconstruction": ("Shapley values of the rounds", "the mean gain in validation Dice over each round's coalitions"),
+    "loo": ("Leave-one-out", "how much the mean test Dice over all sites falls if the site does not train"),
+    "shapley": ("Shapley values", "the mean gain in test Dice when the site joins, over all groups of other sites"),
+    "reconstruction": (
+        "Shapley values of the rounds",
+        "the mean gain in validation Dice when the site joins, over each round's groups of other sites",
+    ),
 }
 
 
 def truths(run: RunFolder) -> list[dict[str, Any]]:
-    """All that was measured by training again or from each round's models."""
+    """All values that were measured by training again or from each round's models."""
     return [_truth(run, path.name) for path in sorted(run.path.glob("value-*.json"))]
 
 
@@ -37,12 +40,12 @@ def _truth(run: RunFolder, name: str) -> dict[str, Any]:
 
 
 def _sentence(found: Mapping[str, Any]) -> str:
-    """How well the contributions follow this truth."""
+    """How well the contributions agree with this truth."""
     title, agreement = METHODS[found["method"]][0], found["agreement"]
     if agreement["pearson"] is None:
-        return f"{title}: contributions or truth are the same for all sites, so there is no correlation."
+        return f"{title}: all sites have equal contributions or equal true values, so there is no correlation."
     return (
-        f"{title}: over {len(found['values'])} sites the contributions correlate with the truth by "
-        f"{agreement['pearson']:.2f} (Pearson, p = {agreement['pearson_p']:.2g}), their order by "
-        f"{agreement['spearman']:.2f} (Spearman); 1 is full agreement, 0 none, -1 the reverse."
+        f"{title}: over {len(found['values'])} sites, the correlation of the contributions with the truth is "
+        f"{agreement['pearson']:.2f} (Pearson, p = {agreement['pearson_p']:.2g}), and that of their order is "
+        f"{agreement['spearman']:.2f} (Spearman); 1 is full agreement, 0 is none, -1 is the reverse."
     )

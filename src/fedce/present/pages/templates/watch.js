@@ -1,5 +1,5 @@
-// Every two seconds, fetch what the page shows and replace the parts that have changed, and nothing else: what the
-// reader has scrolled, focused or selected stays.
+// Every two seconds, fetch the page's state and replace only the parts that have changed, so that the reader's scroll
+// position, focus and selection stay.
 const PAUSE = 2000, PATIENCE = 10000;
 const lost = document.getElementById("connection");
 
