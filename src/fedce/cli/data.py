@@ -1,4 +1,4 @@
-"""Data before training: public data sets prepared, and what the sites have."""
+"""Commands for data before training: prepare public data sets, and inspect the sites' data."""
 
 from pathlib import Path
 from typing import Literal
@@ -14,7 +14,7 @@ UNMATCHED_SHOWN = 5
 
 @click.group()
 def data() -> None:
-    """Prepare public data sets, and look at data before training."""
+    """Prepare public data sets, and inspect data before training."""
 
 
 @data.command()
@@ -24,12 +24,14 @@ def data() -> None:
 @click.option(
     "--split-views", is_flag=True, help="fundus: each view of RIM-ONE's stereo photographs becomes an image of its own."
 )
-@click.option("--list", "only_list", is_flag=True, help="Say what to download from where, as without --source.")
+@click.option(
+    "--list", "only_list", is_flag=True, help="Show what to download and from where; so does leaving out --source."
+)
 @one_line_errors
 def prepare(
     task: Literal["prostate", "fundus"], source: Path | None, out: Path | None, split_views: bool, only_list: bool
 ) -> None:
-    """Turn the published prostate or fundus data sets into a folder of sites; the same command goes on where it was."""
+    """Turn the published prostate or fundus data sets into a folder of sites; called again, it continues."""
     from fedce.data import prepare as preparing
     from fedce.present.tables import prepared_table
     from fedce.present.terminal import Terminal
@@ -53,13 +55,13 @@ def prepare(
 
 @data.command()
 @click.argument("target", metavar="DIR|NAME|CONFIG.toml", type=PATH)
-@data_option("As in fedce run, for a CONFIG.toml that leaves it out.", name="source")
+@data_option("The data, as in fedce run, if CONFIG.toml does not state it.", name="source")
 @out_option("Default runs/inspect-DATA.html.", metavar="FILE")
 @set_option()
 @json_option("the numbers")
 @one_line_errors
 def inspect(target: Path, source: str | None, out: Path | None, assignments: tuple[str, ...], as_json: bool) -> None:
-    """Images, sizes, grey values, masks and near-duplicates of each site, and how different the sites are."""
+    """Show each site's images, sizes, grey values, masks and near-duplicates, and how different the sites are."""
     from fedce.present.tables import inspection_table
     from fedce.present.terminal import Terminal
 

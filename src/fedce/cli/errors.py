@@ -1,4 +1,4 @@
-"""How a command ends: a mistake is one line and exit code 2, a stop says how to go on."""
+"""How a command ends: a mistake gives one line and exit code 2; a stopped command says how to continue."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ from fedce.base.words import printable
 
 P = ParamSpec("P")
 BROKEN_PIPE = 141
-"""What a shell reports for a program that SIGPIPE ended."""
+"""The exit code that a shell reports for a program ended by SIGPIPE."""
 
 
 def one_line_errors(command: Callable[P, None]) -> Callable[P, None]:
@@ -32,13 +32,13 @@ def one_line_errors(command: Callable[P, None]) -> Callable[P, None]:
             _fail(str(error))
         except FedceError as error:
             _fail(" ".join(str(error).split()))
-        except BrokenPipeError:  # The reader has seen enough, as in 'fedce ledger show RUN | head'.
+        except BrokenPipeError:  # The reader has closed the pipe, as in 'fedce ledger show RUN | head'.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(BROKEN_PIPE)
         except OSError as error:
             _fail(f"{error.filename or 'a file'}: {error.strerror or error}")
         except KeyboardInterrupt as stop:
-            stopped(stop, "the same command goes on where it was")
+            stopped(stop, "the same command continues from here")
 
     return wrapped
 
@@ -48,7 +48,7 @@ class Terminated(KeyboardInterrupt):
 
 
 def stopped(stop: KeyboardInterrupt, how: str) -> NoReturn:
-    """End after Ctrl-C or SIGTERM, and say how to go on."""
+    """End after Ctrl-C or SIGTERM, and say how to continue."""
     click.echo(f"\nfedce: stopped; {how}", err=True)
     sys.exit(143 if isinstance(stop, Terminated) else 130)
 
@@ -60,13 +60,13 @@ def _fail(message: str) -> NoReturn:
 
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """Have SIGTERM end a command in order: whatever it started ends too, and it says how to go on."""
+    """Make SIGTERM end a command in order: everything it started ends too, and it says how to continue."""
 
     def stop(number: int, frame: FrameType | None) -> NoReturn:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # A second one must not cut off the first.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # A second signal must not interrupt the handling of the first.
         raise Terminated
 
-    if threading.current_thread() is not threading.main_thread():  # Only there can signals be handled.
+    if threading.current_thread() is not threading.main_thread():  # Only the main thread can handle signals.
         yield
         return
     before = signal.signal(signal.SIGTERM, stop)

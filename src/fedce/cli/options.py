@@ -21,7 +21,7 @@ STARTING = "starting (importing torch and MONAI)"
 
 
 class Option(Protocol):
-    """What adds an option to a command."""
+    """Adds an option to a command."""
 
     def __call__(self, command: Command, /) -> Command: ...
 
@@ -67,26 +67,26 @@ def json_option(what: str) -> Option:
 
 @dataclass(frozen=True)
 class Experiment:
-    """What the command line says of an experiment: a file, and what stands in the place of its keys."""
+    """An experiment on the command line: a file, and values that replace the file's keys."""
 
     file: Path | None
     named: Mapping[str, Any]
-    """Keys that options of their own set; None where they were left out."""
+    """Keys that have an option of their own; None if the option was left out."""
     assignments: Sequence[str] = ()
 
     @property
     def changes(self) -> dict[str, Any]:
-        """What the command line says, by key."""
+        """The values that the command line sets, by key."""
         return changes_of(self.named, self.assignments)
 
     def config(self, **changes: Any) -> "Config":
-        """The experiment; `changes` are for what neither the file nor the command line says."""
+        """The experiment; `changes` are values for keys that neither the file nor the command line sets."""
         from fedce.base.config import load
 
         return load(self.file, changes | self.changes)
 
     def planned(self, notice: Callable[[str], None]) -> "Config":
-        """The experiment; what nobody wrote is planned from the data where there is no file, or where it says so."""
+        """The experiment; missing keys are planned from the data if there is no file, or if its recipe is "plan"."""
         from fedce.base.config import written
         from fedce.base.recipes import PLAN
 
@@ -107,7 +107,7 @@ KEYS = {"data": "data.source", "scale": "data.scale", "rounds": "rounds"}
 
 
 def experiment_options(**options: Option) -> Option:
-    """[CONFIG.toml], --data, --set, and those of KEYS that are given; the command gets them as one `experiment`."""
+    """Add [CONFIG.toml], --data, --set and these options; the command gets all of them as one `experiment`."""
 
     def add(command: Command, /) -> Command:
         @wraps(command)
@@ -123,7 +123,7 @@ def experiment_options(**options: Option) -> Option:
 
 
 def changes_of(named: Mapping[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
-    """Keys of the experiment file that the command line sets: by options of their own, and by --set."""
+    """Keys of the experiment file that the command line sets, by their own options and by --set."""
     from fedce.base.config import parse_assignment
 
     given = {key: value for key, value in named.items() if value is not None}

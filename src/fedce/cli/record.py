@@ -1,4 +1,4 @@
-"""What rests on a run's record: its ledger and keys, what may be published of it, and money shared by it."""
+"""Commands about a run's record: ledger, keys, publication, and allocation of money."""
 
 import sys
 from dataclasses import asdict
@@ -19,21 +19,23 @@ if TYPE_CHECKING:
 
 @click.group()
 def ledger() -> None:
-    """A run's record: what happened, and whether anybody changed it."""
+    """Show a run's record, and check whether it was changed."""
 
 
 @ledger.command()
 @run_argument
 @click.option("--coordinator", metavar="KEY", help="The coordinator's public key, if you know it from elsewhere.")
-@click.option("--head", metavar="HASH", help="A line's hash that you noted down before; it must still be there.")
+@click.option(
+    "--head", metavar="HASH", help="The hash of a ledger line that you noted earlier; the ledger must still contain it."
+)
 @click.option("--site", "keys", multiple=True, metavar="NAME=KEY", help="A site's public key, such as your own.")
 @json_option("the verdict")
 @one_line_errors
 def verify(run_folder: Path, coordinator: str | None, head: str | None, keys: tuple[str, ...], as_json: bool) -> None:
-    """Check the chain, all signatures, and every result from what was recorded.
+    """Check the ledger's chain and signatures, and compute every result again from the recorded values.
 
     Exit code 0: sound, and signed by a coordinator's key that you gave or hold; 3: consistent, but unsigned, or signed
-    by a key that nobody vouches for; 1: something is wrong; 2: it can't be checked.
+    by an unknown key; 1: something is wrong; 2: it can't be checked.
     """
     from fedce.base.keys import checked_key
     from fedce.record.folder import RunFolder
@@ -55,13 +57,13 @@ def verify(run_folder: Path, coordinator: str | None, head: str | None, keys: tu
 
 @ledger.command()
 @run_argument
-@click.option("--site", required=True, metavar="NAME", help="Whose word is checked.")
+@click.option("--site", required=True, metavar="NAME", help="The site whose reports are checked.")
 @click.option("--data", required=True, metavar="DIR", help="The site's folder, or one that holds it.")
 @json_option("the verdict")
 @trust_code_option
 @one_line_errors
 def audit(run_folder: Path, site: str, data: str, as_json: bool, trust_code: bool) -> None:
-    """Where the site's images are: check what it said of them with the run's model; exit code 1 if it was not so."""
+    """Check a site's reports on its images, at the site, with the run's model; exit code 1 if they are wrong."""
     from fedce.questions.audit import audit as audited
     from fedce.record.folder import RunFolder
 
@@ -69,7 +71,7 @@ def audit(run_folder: Path, site: str, data: str, as_json: bool, trust_code: boo
 
 
 def _tell(what: str, verdict: "Verdict", as_json: bool, **more: str) -> None:
-    """A verdict for people or programs; exit code 1 if something is wrong."""
+    """Print a verdict for people or programs; exit code 1 if something is wrong."""
     if as_json:
         echo_json({"sound": verdict.sound, **more, **asdict(verdict)})
     else:
@@ -98,20 +100,20 @@ def show(run_folder: Path) -> None:
 
     for number, line in enumerate(RunFolder.open(run_folder).ledger(), 1):
         when = datetime.fromtimestamp(line.time, UTC).strftime("%Y-%m-%d %H:%M:%S")
-        # What a site may have put into a line can't do anything to a terminal.
+        # Text that a site wrote into a line is made harmless for the terminal.
         click.echo(f"{number:4} {when} {printable(line.kind):6} {printable(line.summary)}")
 
 
 @click.group()
 def keys() -> None:
-    """A site's key: it says who a site is, signs what it sends, and never leaves its place."""
+    """Make and show keys: a site's key proves its identity, signs what it sends, and never leaves the site."""
 
 
 @keys.command()
 @click.argument("path", metavar="FILE", type=PATH)
 @one_line_errors
 def new(path: Path) -> None:
-    """Make a private key that only its owner can read, and print the public key, which the coordinator needs."""
+    """Make a private key that only its owner can read, and print its public key for the coordinator."""
     from fedce.base.identity import Identity
 
     path = path.expanduser()
@@ -124,7 +126,7 @@ def new(path: Path) -> None:
 @click.argument("path", metavar="[FILE]", required=False, type=PATH)
 @one_line_errors
 def show_key(path: Path | None) -> None:
-    """Print the public key of a private key; without FILE, of this machine's coordinator ($FEDCE_KEY)."""
+    """Print the public key of a private key; without FILE, that of this machine's coordinator ($FEDCE_KEY)."""
     from fedce.base.identity import Identity, coordinator_file
 
     path = path.expanduser() if path else coordinator_file()
@@ -135,18 +137,20 @@ def show_key(path: Path | None) -> None:
 
 @click.command()
 @run_argument
-@click.option("--budget", required=True, metavar="AMOUNT", help="What is to be shared, such as 100000 or 2500.50.")
+@click.option(
+    "--budget", required=True, metavar="AMOUNT", help="The amount to share among the sites, such as 100000 or 2500.50."
+)
 @click.option("--floor", default="0%", metavar="SHARE", help="The least that any site gets, such as 2%.")
 @click.option("--cap", default="100%", metavar="SHARE", help="The most that any site gets, such as 40%.")
 @click.option("--rule", default="contribution", metavar="RULE", help="contribution (default), samples, equal, mix.")
 @out_option("The page; default RUN/allocation.html.", metavar="FILE")
-@click.option("--yes", is_flag=True, help="Allocate also where the contributions are too uncertain to pay by them.")
+@click.option("--yes", is_flag=True, help="Allocate even if the contributions are too uncertain to pay by them.")
 @json_option("the amounts")
 @one_line_errors
 def allocate(
     run_folder: Path, budget: str, floor: str, cap: str, rule: str, out: Path | None, yes: bool, as_json: bool
 ) -> None:
-    """Share a budget by a run's contributions, exactly to the cent, with other rules beside."""
+    """Share a budget by a run's contributions, exactly to the cent, and compare with other rules."""
     from fedce.present.pages.allocation import override, write_allocation
     from fedce.present.sentences import in_doubt
     from fedce.present.tables import allocation_tables
@@ -174,13 +178,17 @@ def allocate(
 
 @click.command()
 @run_argument
-@click.option("--site", metavar="NAME", help="One member's page: its own share and interval, nothing of the others.")
-@click.option("--epsilon", type=float, metavar="E", help="All shares, with noise: differentially private.")
+@click.option(
+    "--site", metavar="NAME", help="Write one member's page: its own share and interval, and nothing about other sites."
+)
+@click.option(
+    "--epsilon", type=float, metavar="E", help="Print all shares with noise, so that they are differentially private."
+)
 @out_option("The page; default RUN/member-NAME.html.", metavar="FILE")
 @json_option("it")
 @one_line_errors
 def publish(run_folder: Path, site: str | None, epsilon: float | None, out: Path | None, as_json: bool) -> None:
-    """What may go out of a consortium: one member's own view, or everybody's shares with differential privacy."""
+    """Publish results outside a consortium: one member's own view, or all shares with differential privacy."""
     from fedce.record.folder import RunFolder
 
     if (site is None) == (epsilon is None):
@@ -215,8 +223,11 @@ def _publish_shares(run: "RunFolder", epsilon: float, as_json: bool) -> None:
     for name, share in found.shares.items():
         click.echo(f"{printable(name)}: {100 * share:.1f} %")
     click.echo(
-        f"noise of {100 * found.scale:.1f} points on each, epsilon {epsilon:g} for one validation case; "
-        f"all publications of this run together: {spent:g}"
+        f"each share has noise of {100 * found.scale:.1f} points, epsilon {epsilon:g} for one validation case; "
+        f"all publications of this run together have epsilon {spent:g}"
     )
     if found.scale > 1 / len(found.shares):
-        click.echo("the noise is larger than an equal share: with so few validation cases these say nothing", err=True)
+        click.echo(
+            "the noise is larger than an equal share: there are too few validation cases for shares with noise",
+            err=True,
+        )

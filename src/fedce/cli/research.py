@@ -1,4 +1,4 @@
-"""Many trainings: methods side by side, what sites are worth, and the paper's tables and figures."""
+"""Commands with many trainings: compare methods, value sites, and make the paper's tables and figures."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -28,7 +28,7 @@ SCALES_OF_DATA = ("tiny", "demo", "paper")
 
 
 def size_of_study(scale: str) -> tuple[int, str, int]:
-    """Scales of data are other words, so that each word means one thing."""
+    """Rounds, seeds and sites of a study's scale; scales of data have other names."""
     if scale in STUDY_SCALES:
         return STUDY_SCALES[scale]
     meant = "'paper' is called 'full' for a study" if scale == "paper" else f"expected {' or '.join(STUDY_SCALES)}"
@@ -55,7 +55,7 @@ def numbers_of(seeds: str) -> list[int]:
 @json_option("the values")
 @one_line_errors
 def value(target: Path, method: str, store: Path, out: Path | None, workers: int, yes: bool, as_json: bool) -> None:
-    """What each site is worth: ground truth by training again, and how well the contributions agree with it."""
+    """Measure each site's value by training again, and how well the contributions agree with it."""
     from fedce.present.progress import JobsDisplay
     from fedce.present.tables import value_table
 
@@ -79,7 +79,7 @@ def value(target: Path, method: str, store: Path, out: Path | None, workers: int
         display.notice(f"written to {place}")
         run = RunFolder(target)
         if place.parent == target and run.results_file.exists():
-            display.notice(f"{write_report(run)} shows it too")
+            display.notice(f"{write_report(run)} shows the values too")
     if as_json:
         echo_json(found.as_dict())
 
@@ -106,7 +106,7 @@ def compare(
     workers: int,
     as_json: bool,
 ) -> None:
-    """Several algorithms, several seeds, one table; nothing is trained twice."""
+    """Compare several algorithms over several seeds in one table; no training is repeated."""
     from fedce.base.config import parse
     from fedce.present.progress import JobsDisplay
     from fedce.present.tables import compare_tables, truth_table
@@ -156,7 +156,7 @@ def compare(
     help="quick: 20 rounds, one seed; full: 60 rounds, three seeds.",
 )
 @click.option("--seeds", metavar="0,1,2", help="Training seeds; default by the scale.")
-@click.option("--methods", metavar="A,B,C", help="Which algorithms are compared; default the paper's.")
+@click.option("--methods", metavar="A,B,C", help="The algorithms to compare; default: the paper's.")
 @store_option
 @out_option("Default runs/study-NAME-DATA.")
 @trainings_option
@@ -173,8 +173,8 @@ def study(
     workers: int,
     as_json: bool,
 ) -> None:
-    """Tables and figures of the paper, such as performance, fairness, contribution; docs/studies.md lists them. Several
-    with commas between, or all; or a study of your own, package.module:NAME."""
+    """Make tables and figures of the paper: performance, fairness, contribution and others, which docs/studies.md
+    lists. Give several with commas, or all; a study of your own is package.module:NAME."""
     from fedce.present.progress import JobsDisplay
     from fedce.present.tables import study_tables
 
@@ -198,7 +198,7 @@ def study(
         outcomes = studies.conduct(names, context, workers, display.progress)
         folder = out or Path("runs") / f"study-{name.replace(':', '.')}-{Path(config.data.source).name}"
         writing.write(folder, outcomes, studies.about(names, context, command_line()))
-        # From the files, so that 'fedce report' gives the same page again.
+        # Made from the files, so that 'fedce report' gives the same page.
         page = write_study_report(folder)
         display.show(*study_tables(outcomes, display.stdout.width))
         display.notice(f"written to {page}")

@@ -1,4 +1,4 @@
-"""One run: what can be known before it, its training here or at hospitals, its report, its live page, its model."""
+"""Commands about one run: doctor, run, deploy, report, watch and predict."""
 
 import sys
 from collections.abc import Iterator
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 @rounds_option("Communication rounds.")
 @click.option("--seed", type=int, metavar="N", help="Seed of the initial weights and of local training.")
 @click.option("--workers", type=int, metavar="N", help="Worker processes; 0 (default): one for each core.")
-@click.option("--engine", metavar="NAME", help="local (default), flower or nvflare; the same numbers on each.")
-@click.option("--alone", is_flag=True, help="Also train each site alone: what does it gain by the federation?")
+@click.option("--engine", metavar="NAME", help="local (default), flower or nvflare; all give the same numbers.")
+@click.option("--alone", is_flag=True, help="Also train each site alone, to see what it gains by the federation.")
 @out_option("Run folder; default runs/DATA-ALGORITHM-SEED.")
 @set_option("Any key of the file: --set train.lr=3e-4.")
 @click.option("--resume", type=PATH, metavar="DIR", help="Continue the run in DIR.")
@@ -72,7 +72,7 @@ def run(
     replace: bool,
     as_json: bool,
 ) -> None:
-    """Train one model across sites; record who contributed what."""
+    """Train one model across sites, and record what each site contributed."""
     from fedce.base.config import BUILT_IN
     from fedce.present.terminal import Terminal
 
@@ -109,7 +109,7 @@ def run(
 
 
 def _conduct(config: "Config | None", out: Path, workers: int | None, *, replace: bool, as_json: bool) -> None:
-    """Run or, without a configuration, resume; with a display, and the results at the end."""
+    """Run an experiment or, without one, resume the run in `out`; shows progress, and the results at the end."""
     from fedce.present.progress import RunDisplay
 
     with RunDisplay(quiet=as_json, out=out) as display:
@@ -130,7 +130,7 @@ def _conduct(config: "Config | None", out: Path, workers: int | None, *, replace
 
 @contextmanager
 def _told_how_to_go_on(display: "RunDisplay", out: Path) -> Iterator[None]:
-    """Where a run ends before its time, its last line says how to continue it."""
+    """If a run ends early, its last line says how to continue it."""
     from fedce.base.files import write_bytes
     from fedce.record.folder import RunFolder
 
@@ -146,7 +146,7 @@ def _told_how_to_go_on(display: "RunDisplay", out: Path) -> Iterator[None]:
     except KeyboardInterrupt as stop:
         display.stop()
         begun = run_folder.config_file.exists()
-        stopped(stop, f"continue with 'fedce run --resume {out}'" if begun else "nothing was begun")
+        stopped(stop, f"continue with 'fedce run --resume {out}'" if begun else "the run had not begun")
 
 
 @click.command()
@@ -155,7 +155,7 @@ def _told_how_to_go_on(display: "RunDisplay", out: Path) -> Iterator[None]:
 @json_option("the findings")
 @one_line_errors
 def doctor(experiment: Experiment, out: Path | None, as_json: bool) -> None:
-    """Look at everything that can be known before round 1; exit code 2 if a run would fail."""
+    """Check everything that can be known before round 1; exit code 2 if a run would fail."""
     from fedce.present.progress import FindingsDisplay
 
     display = FindingsDisplay(quiet=as_json)
@@ -178,11 +178,11 @@ def doctor(experiment: Experiment, out: Path | None, as_json: bool) -> None:
 @click.command()
 @click.argument("engine", type=click.Choice(["flower", "nvflare"]))
 @click.argument("config_file", metavar="CONFIG.toml", type=PATH)
-@out_option("Folder to write; new.", required=True)
+@out_option("The new folder to write.", required=True)
 @set_option()
 @one_line_errors
 def deploy(engine: str, config_file: Path, out: Path, assignments: tuple[str, ...]) -> None:
-    """Write what a federation of real hospitals runs: a Flower app, or an NVFlare job."""
+    """Write a Flower app or an NVFlare job for a federation of real hospitals."""
     from fedce.base.config import load
 
     config = load(config_file, {**changes_of({}, assignments), "engine.name": engine})
@@ -191,7 +191,7 @@ def deploy(engine: str, config_file: Path, out: Path, assignments: tuple[str, ..
 
 @click.command()
 @click.argument("folder", metavar="RUN|STUDY|FOLDER", type=PATH)
-@click.option("--no-examples", is_flag=True, help="Leave out the example images, to share the page without patients'.")
+@click.option("--no-examples", is_flag=True, help="Leave out the example images, so that the page shows no patients.")
 @one_line_errors
 def report(folder: Path, no_examples: bool) -> None:
     """Write report.html of a run or a study again, or of all runs in a folder side by side."""
@@ -202,7 +202,7 @@ def report(folder: Path, no_examples: bool) -> None:
 
     if folder.is_dir() and not RunFolder(folder).config_file.exists():
         if no_examples:
-            raise ConfigError(f"{folder} is no run; --no-examples is for the report of one")
+            raise ConfigError(f"{folder} is not a run; --no-examples is for the report of one run")
         write = write_study_report if (folder / "study.json").exists() else write_folder_report
         click.echo(write(folder))
         return
@@ -221,11 +221,11 @@ def report(folder: Path, no_examples: bool) -> None:
 @click.option("--no-browser", is_flag=True, help="Print the address and open nothing.")
 @one_line_errors
 def watch(run_folder: Path, port: int, no_browser: bool) -> None:
-    """Show RUN on a local page that updates itself, while it goes on and after; Ctrl-C ends the page, not the run."""
+    """Show RUN on a local page that updates itself, during the run and after; Ctrl-C ends the page, not the run."""
     from fedce.present.watch import Watch, WatchServer, open_browser
     from fedce.record.folder import RunFolder
 
-    # Ctrl-C is how a page is ended, so it is neither an error nor something to go on with.
+    # Ctrl-C is the normal end of the page, so it is not an error.
     with suppress(KeyboardInterrupt), WatchServer(Watch(RunFolder.open(run_folder)), port) as server:
         click.echo(f"watching {run_folder} at {server.address} (Ctrl-C ends it)")
         if not no_browser:
@@ -237,7 +237,7 @@ def watch(run_folder: Path, port: int, no_browser: bool) -> None:
 @run_argument
 @click.argument("images", metavar="IMAGES...", nargs=-1, required=True, type=PATH)
 @out_option("Where the masks go.", required=True)
-@click.option("--site", metavar="NAME", help="Use this site's own model, where each site has one.")
+@click.option("--site", metavar="NAME", help="Use this site's own model, if each site has one.")
 @click.option("--adapt", is_flag=True, help="Estimate batch-norm statistics from these images; for a new hospital.")
 @trust_code_option
 @one_line_errors
