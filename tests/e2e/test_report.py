@@ -95,7 +95,7 @@ def test_contributions_have_bands_of_their_intervals(longer_run: Path):
     assert set(reasons) == {"site1", "site2", "site3", "site5"}, "they have fewer than five validation cases"
     assert last["site1 low"] == ""
     for site in reasons:
-        assert f"no interval: {results['validation_cases'][site]} of 5 needed cases" in page
+        assert f"no interval: {results['validation_cases'][site]} of the 5 cases needed" in page
     for site, share in results["contributions"].items():
         if site in reasons:
             continue
@@ -117,7 +117,7 @@ def test_each_dice_has_its_interval_or_the_reason_why_not(longer_run: Path):
             assert ends[0] <= results["dice"][site] <= ends[1]
             assert "{:.3f} to {:.3f}".format(*ends) in page
         else:
-            assert f"no interval: {results['test_cases'][site]} of 5 needed cases" in page
+            assert f"no interval: {results['test_cases'][site]} of the 5 cases needed" in page
     shown = " ".join(interval_lines(results))
     assert "site1, site2, site3 and site5 have no interval and can't be told apart from any other site" in shown
     table = Console(width=80, file=StringIO())
@@ -376,9 +376,7 @@ def test_the_truth_stands_beside_the_contributions(valued: Path, fedce):
         (
             0.8321,
             [],
-            (
-                "with the truth is 0.83 (Pearson, p = 0.04), and that of their order is 0.50 (Spearman)",
-            ),
+            ("with the truth is 0.83 (Pearson, p = 0.04), and that of their order is 0.50 (Spearman)",),
         ),
         (None, [], ("all sites have equal contributions or equal true values, so there is no correlation",)),
         (-0.5, ["north", "south"], ("is -0.50 (Pearson", "a negative value (north, south) counts as 0")),

@@ -30,7 +30,14 @@ CHUNK_BYTES = 2**22
 
 @dataclass(frozen=True, eq=False)
 class SiteData:
-    """One hospital's images."""
+    """One hospital's images, masks and split.
+
+    >>> site = load_sites("fundus6", scale="tiny")[0]
+    >>> site.name, site.images.shape, site.masks.shape
+    ('site1', (8, 3, 48, 48), (8, 2, 48, 48))
+    >>> site.n_cases_by_part
+    {'train': 4, 'validation': 2, 'test': 2}
+    """
 
     name: str
     images: Pixels = field(repr=False)
@@ -77,7 +84,12 @@ class SiteData:
 
 @dataclass(frozen=True, eq=False)
 class Sites(Sequence[SiteData]):
-    """All hospitals of a federation."""
+    """All hospitals of a federation.
+
+    >>> sites = load_sites("fundus6", scale="tiny")
+    >>> len(sites), sites[0].name, sites.n_channels, list(sites.classes)
+    (6, 'site1', 3, ['disc', 'cup'])
+    """
 
     config: DataConfig
     classes: Classes
@@ -101,6 +113,10 @@ def load_sites(source: str | DataConfig = "fundus6", *, notify: Notify | None = 
     """Load a built-in federation (fundus6, prostate6), a folder of sites, or a folder of datalists.
 
     Options are those of the [data] table: scale, size, seed, split, classes, normalize and so on.
+
+    >>> sites = load_sites("fundus6", scale="tiny", sites=["site1", "site3"])
+    >>> [(site.name, len(site.split.train)) for site in sites]
+    [('site1', 4), ('site3', 4)]
     """
     config = source if isinstance(source, DataConfig) else parse({"data": {"source": str(source), **options}}).data
     found = _load(config, notify)

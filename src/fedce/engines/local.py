@@ -71,7 +71,20 @@ def default_workers(n_sites: int) -> int:
 
 
 class LocalEngine:
-    """Runs tasks in this process or in workers. Use it as a context manager."""
+    """Runs tasks in this process or in workers. Use it as a context manager.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from fedce.base.config import parse
+    >>> from fedce.data import load_sites
+    >>> from fedce.federation.plan import Participants
+    >>> config = parse({"data": {"source": "fundus6", "scale": "tiny"}})
+    >>> participants = Participants(config, load_sites(config.data))
+    >>> task = participants.algorithm.task(participants.initial_state(), "site1")
+    >>> with TemporaryDirectory() as folder, LocalEngine(participants, Path(folder), workers=1) as engine:
+    ...     replies = engine.ask([task])
+    >>> [(reply.site, reply.n_train) for reply in replies]
+    [('site1', 4)]
+    """
 
     def __init__(self, participants: Participants, memory_folder: Path, workers: int = 0) -> None:
         self.participants = participants

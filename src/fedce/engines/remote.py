@@ -7,17 +7,17 @@ restart; a site is a name with a key. A problem with one site is noted, and the 
 import secrets
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
 from time import monotonic, sleep
-from typing import Protocol
 
 from fedce.base.errors import ReplyError
 from fedce.base.identity import is_signed
 from fedce.core.messages import Member, Reply, Task
 from fedce.core.params import Layout
+from fedce.engines.courier import Courier
 from fedce.engines.shared import Shelf
 from fedce.site.wire import Failure, Hello, MemberForm, Parcel, ReplyForm, Signed, kind_of, reply_from, task_parcel
 
@@ -30,19 +30,6 @@ FIRST_PAUSE, LONGEST_PAUSE = 2.0, 300.0
 """Seconds until a node that failed is asked again; the pause doubles each time."""
 MAX_OVER = 1000
 """At most this many unanswered parcels of earlier rounds are remembered; the oldest are dropped."""
-
-
-class Courier(Protocol):
-    """Carries parcels to nodes and back."""
-
-    def nodes(self) -> Iterable[str]:
-        """The nodes that can be reached now."""
-
-    def send(self, node: str, parcel: Parcel, round_no: int) -> str:
-        """Send a parcel; returns a ticket that its answer will carry, or "" if the node can't be reached."""
-
-    def collect(self) -> Iterable[tuple[str, Parcel | str]]:
-        """Answers since the last call, with their tickets; a text says why there will be no answer."""
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,9 @@ from fedce.core.algorithm import Algorithm, State
 from fedce.core.messages import Member
 from fedce.data import Sites, load_sites
 from fedce.data.fingerprint import known_of
+from fedce.engines.courier import Courier
 from fedce.engines.local import LocalEngine
-from fedce.engines.remote import Courier, Event, Known, RemoteEngine, Rules
+from fedce.engines.remote import Event, Known, RemoteEngine, Rules
 from fedce.engines.shared import Shelf
 from fedce.federation.lines import about_run, write_splits
 from fedce.federation.plan import FirstRound, Participants, Plan, resolve
@@ -51,6 +52,15 @@ def run(
 
     `settings` are further tables of the experiment file, for example {"train": {"lr": 3e-4}}. What they leave out is
     planned from the data, unless they name another recipe: {"recipe": "small"}.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> sites = load_sites("fundus6", scale="tiny")
+    >>> with TemporaryDirectory() as folder:
+    ...     result = run(sites, "fedce", rounds=1, out=f"{folder}/run", workers=1, settings={"recipe": "small"})
+    >>> list(result.contributions)
+    ['site1', 'site2', 'site3', 'site4', 'site5', 'site6']
+    >>> round(sum(result.contributions.values()), 6)
+    1.0
     """
     for table in ("data", "algorithm", "seed", "rounds", "guard"):
         if table in (settings or {}):

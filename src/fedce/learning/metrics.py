@@ -73,6 +73,10 @@ class Heading:
 class Metric:
     """A measure of a predicted and a true mask.
 
+    >>> import torch
+    >>> predicted, truth = torch.tensor([[[[1, 1, 0, 0]]]]), torch.tensor([[[[0, 1, 0, 0]]]])
+    >>> METRICS["iou"].of(Masks(predicted, truth, None), 1.0).tolist()
+    [[0.5]]
     >>> METRICS["iou"].title, METRICS["iou"].bounds, METRICS["iou"].higher_is_better
     ('IoU', Range(low=0.0, high=1.0), True)
     """

@@ -26,7 +26,12 @@ class Note:
 
 @dataclass(frozen=True)
 class Column:
-    """One column: its title at each place that shows it, and how a site's value is found and written."""
+    """One column: its title at each place that shows it, and how a site's value is found and written.
+
+    >>> dice = Column({"report": "Dice"}, of("dice"), digits(2))
+    >>> dice.form(dice.value({"dice": {"north": 0.8123}}, "north"))
+    '0.81'
+    """
 
     titles: Mapping[Place, str]
     value: Callable[[Results, str], Any]

@@ -52,7 +52,16 @@ class Progress:
 
 
 class Store:
-    """Finished and half-finished trainings by content."""
+    """Finished and half-finished trainings by content.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from fedce.base.config import parse
+    >>> config = parse({"data": {"source": "fundus6", "scale": "tiny"}})
+    >>> with TemporaryDirectory() as folder:
+    ...     store = Store(Path(folder))
+    ...     print(len(store.missing([config, config])), store.finished(config))
+    1 None
+    """
 
     def __init__(self, folder: Path, notify: Notify = lambda message: None) -> None:
         self.folder = folder

@@ -144,7 +144,13 @@ class Context:
 
 @dataclass(frozen=True)
 class Study:
-    """What is trained, and what is made of it. A file of this folder, or of your own, has one: `STUDY`."""
+    """What is trained, and what is made of it. A file of this folder, or of your own, has one: `STUDY`.
+
+    >>> found = Outcome("sites", "Sites", ["No training was needed."])
+    >>> study = Study("Sites", trainings=lambda context: [], evaluate=lambda context: found)
+    >>> study.title, study.order
+    ('Sites', None)
+    """
 
     title: str
     trainings: Callable[[Context], Sequence[Config]]
