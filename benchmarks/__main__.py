@@ -3,7 +3,7 @@
     python -m benchmarks            (make bench)
     python -m benchmarks overhead server      only these, printed and not written down
 
-On a machine that does nothing else: figures are ratios taken within one run, but memory bandwidth is not shared fairly.
+Use a machine that does nothing else: figures are ratios within one run, but memory bandwidth is not shared fairly.
 """
 
 import argparse

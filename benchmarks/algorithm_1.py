@@ -1,9 +1,9 @@
-"""Algorithm 1 of the paper to the letter, beside FedCE as it is here (D1, D3): what each line does to the shares.
+"""Algorithm 1 of the paper to the letter, compared with fedce's FedCE (D1, D3): what each line does to the shares.
 
 python -m benchmarks.algorithm_1 [--data fundus6] [--scale demo] [--rounds 15] [--seed 0] [--store runs/store]
 
-Line 10 takes this round's local update out of last round's global one, line 12 this round's local model out of the
-model that was sent: neither is in what it is taken out of. In both the result is nobody's update and nobody's model.
+Line 10 subtracts this round's local update from last round's global one; line 12 subtracts this round's local model
+from the model that was sent. Neither is a part of what it is subtracted from, so neither result has a meaning.
 """
 
 import argparse
@@ -32,14 +32,14 @@ LINES = {
 
 @dataclass(frozen=True)
 class Before:
-    """What the server keeps: the model of the round before."""
+    """The state that the server keeps: the model of the previous round."""
 
     trainable: Vector
 
 
 @hyperparameters
 class AlgorithmOne(FedCE):
-    """FedCE whose lines 10 and 12 are as printed; the first round, of which Algorithm 1 has none, is FedCE's."""
+    """FedCE with lines 10 and 12 as printed; Algorithm 1 does not define a first round, so that is FedCE's."""
 
     lines: Literal["10", "12", "both"] = "both"
 

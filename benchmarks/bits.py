@@ -1,4 +1,4 @@
-"""When two runs gave the same bits."""
+"""Whether two runs gave the same bits."""
 
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ DIFFERENT = ("time", "seconds", "previous", "signature", "signed")
 
 
 def rounds_of(folder: Path) -> list[dict[str, Any]]:
-    """A ledger's rounds without what no two runs share."""
+    """A ledger's rounds without values that differ in every run, such as times."""
     return [
         {
             **{key: value for key, value in done.content.items() if key not in DIFFERENT},

@@ -1,9 +1,9 @@
-"""Near-duplicates: pairs reported where no image is another's copy, and copies of each kind that are found.
+"""Near-duplicates: how many pairs are reported among images without copies, and how many planted copies are found.
 
 Photographs of whole retinas are drawn: a round field of view on black, a bright disc, vessels that differ between eyes;
-at some sites all are registered, at others the disc, the field and the zoom vary by some per cent. Into them, and into
-PolypGen's frames where its folder is given, copies of each kind are planted. Limits were chosen by part "choose" (even
-seeds; PolypGen's centres C1 to C3), and part "report" (odd seeds; C4 to C6) is what docs/data.md states.
+at some sites all are registered, at others the disc, the field and the zoom vary by some per cent. Copies of each kind
+are planted among them, and among PolypGen's frames if its folder is given. Limits were chosen with part "choose" (even
+seeds; PolypGen's centres C1 to C3); docs/data.md states the figures of part "report" (odd seeds; C4 to C6).
 
     python -m benchmarks.duplicates [--part choose|report] [--seeds 2] [--size 128] [--images 50] [--polypgen DIR]
         [--margins]
@@ -35,11 +35,11 @@ CENTRES = {"choose": ("C1", "C2", "C3"), "report": ("C4", "C5", "C6")}
 VIEWS = {"site1": (3.0, 0.5), "site2": (5.0, 0.4), "site3": (4.0, 0.6), "site4": (5.5, 0.5), "site6": (6.5, 0.35)}
 """Camera to half the width of its view in disc radii, and the contrast of vessels and texture."""
 COPIES_PER_SITE = 2
-"""Of each kind."""
+"""Number of planted copies of each kind."""
 
 
 def retina(rng: Rng, size: int, contrast: float, wander: float) -> Picture:
-    """What the camera "bench" sees, with less contrast outside the disc, in a round field of view."""
+    """An image of the camera "bench", with less contrast outside the disc, in a round field of view."""
     drawn, masks = fundus.draw("bench", rng, size)
     image, is_disc = drawn.astype(np.float32), masks[0] > 0
     outside = 1 - ndimage.gaussian_filter(is_disc.astype(np.float32), 1)
@@ -93,7 +93,7 @@ def brightened(image: Picture, rng: Rng) -> Picture:
 
 
 def next_frame(image: Picture, share: float, rng: Rng) -> Picture:
-    """Moved and deformed by up to this share of the width, with other light and noise."""
+    """The image moved and deformed by up to this share of the width, with other light and noise."""
     size = image.shape[1]
     waves = [ndimage.gaussian_filter(rng.normal(size=(size, size)), size / 8) for _ in range(2)]
     y, x = (
@@ -134,7 +134,7 @@ def site_of(name: str, images: list[Picture], names: list[str]) -> SiteData:
 
 
 def planted(name: str, images: list[Picture], names: list[str], rng: Rng) -> SiteData:
-    """With copies, each of another image; a copy's name is its kind and the name of what it copies."""
+    """The site with planted copies, each of another image; a copy's name is its kind and the name of its original."""
     images, names = list(images), list(names)
     chosen = iter(rng.permutation(len(images)))
     for _ in range(COPIES_PER_SITE):

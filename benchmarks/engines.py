@@ -34,9 +34,9 @@ CHANNELS = [24, 48, 96, 192, 408]
 
 @hyperparameters
 class Echo(Alike):
-    """An algorithm that trains nothing, and only makes each site's model one of its own: what is left is the engine.
+    """An algorithm without training, which only makes each site's model different: the engine's cost remains.
 
-    A model that comes back as it went would not be sent at all by Flower, which stores arrays by their content.
+    Flower stores arrays by content, so it would not send back an unchanged model at all.
     """
 
     def local(self, site: Site, task: Task, memory: Memory | None) -> tuple[Reply, Memory]:
@@ -56,7 +56,7 @@ def write_sites(root: Path) -> None:
 
 
 def seconds_a_round(run: Path) -> tuple[float, float, float]:
-    """Median, smallest and largest, between the ends of two rounds."""
+    """Median, smallest and largest number of seconds between the ends of two rounds."""
     times = [done.time for done in RunFolder(run).rounds()]
     steps = np.diff(times).tolist()
     return median(steps), min(steps), max(steps)
@@ -72,7 +72,7 @@ def changes_of(data: Path, rounds: int) -> dict[str, object]:
 
 
 def run_local(data: Path, out: Path, rounds: int, engine: str) -> float:
-    """As a user would; returns the seconds from the command to its end."""
+    """Run the command as a user would; returns the seconds from its start to its end."""
     changes = [f"--set={key}={json.dumps(value)}" for key, value in changes_of(data, rounds).items()]
     command = [sys.executable, "-m", "fedce", "run", "--engine", engine, "--out", str(out), *changes]
     began = monotonic()
@@ -81,7 +81,7 @@ def run_local(data: Path, out: Path, rounds: int, engine: str) -> float:
 
 
 def run_flower(data: Path, folder: Path, rounds: int) -> tuple[Path, float]:
-    """With a relay between the nodes and the SuperLink; returns the run folder, and bytes a site and round."""
+    """Run with a relay between the nodes and the SuperLink; returns the run folder, and bytes for a site and round."""
     os.environ["PYTHONPATH"] = str(ROOT)
     from benchmarks.kills import Coordinator
     from benchmarks.relay import Relay

@@ -59,7 +59,7 @@ recipe.execute(SimEnv(num_clients=n_clients, num_threads=n_clients, workspace_ro
 
 
 def bytes_of(pid: int) -> int:
-    """Sent and received over all connections of a process; 0 where `ss` is not installed."""
+    """Bytes sent and received over all connections of a process; 0 if `ss` is not installed."""
     if not shutil.which("ss"):
         return 0
     lines = subprocess.run(["ss", "-tinpH"], capture_output=True, text=True, check=True).stdout.splitlines()
@@ -80,7 +80,7 @@ def client_process(pid: int) -> int:
 
 
 def ours(folder: Path, n_rounds: int) -> tuple[list[float], float]:
-    """Seconds of each round; bytes of one client a round."""
+    """Seconds of each round of fedce over NVFlare, and bytes of one client in a round."""
     write_sites(folder / "data")
     values = {**changes_of(folder / "data", n_rounds), "model.channels": CHANNELS}
     changes = [f"--set={key}={json.dumps(value)}" for key, value in values.items()]
@@ -100,7 +100,7 @@ def ours(folder: Path, n_rounds: int) -> tuple[list[float], float]:
 
 
 def recipe(folder: Path, n_rounds: int) -> tuple[list[float], float]:
-    """The same of NVFlare's own FedCE."""
+    """Seconds of each round of NVFlare's own FedCE, and bytes of one client in a round."""
     (folder / "echo.py").write_text(SCRIPT)
     (folder / "recipe.py").write_text(RECIPE)
     with Programs(folder / "logs", {"ECHO_FOLDER": str(folder), "OMP_NUM_THREADS": "1"}) as programs:
@@ -116,7 +116,7 @@ def recipe(folder: Path, n_rounds: int) -> tuple[list[float], float]:
         first, n_first = bytes_of(lines()[0][0]), len(lines())
         wait_for(lambda: len(lines()) == n_rounds, LIMIT, "the rounds did not end")
         n_bytes = bytes_of(lines()[0][0]) - first
-        # Its processes are in groups of their own: they end by themselves, or not at all.
+        # The recipe's processes are in groups of their own, so they can only end by themselves.
         wait_for(lambda: programs.running["recipe"].poll() is not None, LIMIT, "the recipe did not end")
     times = [when for _, when in lines()]
     return [later - earlier for earlier, later in pairwise(times)], n_bytes / (n_rounds - n_first)

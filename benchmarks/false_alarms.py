@@ -1,4 +1,4 @@
-"""False alarms: honest runs in which the guard, or its limits at the border, act against somebody.
+"""False alarms: honest runs in which the guard, or its limits on replies, act against a site.
 
 Honest federations: FedCE with batch and instance norm, Adam and SGD; FedAvg with batch norm and Adam. Runs with even
 seeds below 10 are those by which limits may be chosen; the others are reported. An alarm is anything
@@ -23,7 +23,7 @@ from fedce.record.entries import Round
 from fedce.record.folder import RunFolder
 
 N_CHOOSING = 10
-"""Of seeds from here on, none is for choosing."""
+"""Seeds from here on are never used to choose limits."""
 OPTIMIZERS: dict[str, dict[str, Any]] = {"adam": {}, "sgd": {"optimizer": "sgd", "lr": 0.05}}
 
 
@@ -56,17 +56,17 @@ def configs(folders: Iterable[str], rounds: int, seeds: Iterable[int]) -> list[C
 
 @dataclass
 class Tally:
-    """What was found in some runs."""
+    """Counts over some runs."""
 
     n_runs: int = 0
     n_with_alarms: int = 0
     n_site_rounds: int = 0
     n_asked_about: int = 0
-    """Sites and rounds in which the others were asked what the running statistics do."""
+    """Pairs of a site and a round in which other sites were asked to test the site's running statistics."""
     extremes: dict[str, float] = field(default_factory=dict)
     """The value of each sign that was nearest to its limit."""
     alarms: Counter[str] = field(default_factory=Counter)
-    """By what acted, in sites and rounds."""
+    """Kind of alarm to its number of pairs of a site and a round."""
 
     def add(self, rounds: list[Round]) -> None:
         found: Counter[str] = Counter()
@@ -99,7 +99,7 @@ class Tally:
 
     @property
     def upper_bound(self) -> float:
-        """Of the part of honest runs with an alarm."""
+        """Upper bound on the part of honest runs with an alarm."""
         if self.n_with_alarms == self.n_runs:
             return 1.0
         return float(stats.beta.ppf(0.95, self.n_with_alarms + 1, self.n_runs - self.n_with_alarms))

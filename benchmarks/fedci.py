@@ -31,7 +31,7 @@ def round_seconds(participants: Participants, algorithm) -> float:
 
 
 def validation_seconds(participants: Participants, n_models: int) -> float:
-    """Bare passes over all sites; a fresh model each time, because a site remembers the last one's scores."""
+    """Seconds of bare passes over all sites; a new model each time, because a site remembers its last scores."""
     params = participants.initial_state().params
     hospitals = [participants.hospital(site) for site in participants.work_by_site]
     start = perf_counter()

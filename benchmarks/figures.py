@@ -1,4 +1,4 @@
-"""What a benchmark measures: the same ratio several times in one run, and the goal that it has."""
+"""A benchmark's figures: each is a ratio measured several times in one run, perhaps with a goal."""
 
 import argparse
 import json
@@ -15,9 +15,9 @@ class Figure:
 
     what: str
     values: Sequence[float]
-    """One for each repeat."""
+    """One value for each repeat."""
     unit: str = "x"
-    """x: a ratio of two things that were measured beside each other."""
+    """The unit; x stands for a ratio of two things that were measured together."""
     at_most: float | None = None
     at_least: float | None = None
 
@@ -33,7 +33,7 @@ class Figure:
 
     @property
     def holds(self) -> bool | None:
-        """Whether the median reaches the goal; None without one."""
+        """Whether the median reaches the goal; None without a goal."""
         if self.at_most is not None:
             return median(self.values) <= self.at_most
         return median(self.values) >= self.at_least if self.at_least is not None else None

@@ -1,9 +1,9 @@
-"""Single bits changed in the files of a run: it goes on to the same bits, or one line says what was changed.
+"""Single bits changed in the files of a run: the run continues to the same bits, or one line names the changed file.
 
     python benchmarks/flips.py --flips 400
 
 A run is stopped after two of its four rounds. In a copy of it, one bit of one file is changed, and the copy is resumed.
-The same is done to the report of a finished run, and to the cache of decoded images.
+Bits are also changed in the files of a finished run before its report, and in the cache of decoded images.
 """
 
 import argparse
@@ -36,7 +36,7 @@ SAME, SAID = "the same bits", "one line"
 def torture(
     flips: int, seed: int, folder: Path, model: Mapping[str, Any] = MappingProxyType({})
 ) -> Counter[tuple[str, str]]:
-    """Change so many bits; how often each kind of file led to what. An AssertionError says what passed unnoticed."""
+    """Change `flips` bits; counts outcomes by kind of file. An AssertionError names a change that passed unnoticed."""
     torch.set_num_threads(1)
     os.environ["FEDCE_CACHE"] = str(folder / "cache")
     rng = random.Random(seed)
@@ -48,7 +48,7 @@ def torture(
     shutil.rmtree(folder / "whole" / "checkpoint")  # No report reads it.
     tally: Counter[tuple[str, str]] = Counter()
     resumed, reported, cached = (_files(folder / name) for name in ("stopped", "whole", "cache"))
-    for i in range(flips):  # All files in turn, so that the small ones have their share.
+    for i in range(flips):  # All files in turn, so that small files are changed as often as large ones.
         turn = i // 4
         if i % 4 == 3:
             file = cached[turn % len(cached)]

@@ -1,8 +1,9 @@
-"""Attacks on the guard by sites, with a seed and on data that none of its thresholds was chosen by.
+"""Attacks on the guard with a seed and on data that were not used to choose its thresholds.
 
 Guarded FedCE for 30 rounds, seed 7: site 6, and sites 1 and 6, of fundus6; site 3, and sites 3 and 6, of prostate6;
-with a folder of sites, also its third site. Gain, what the honest site with the highest contribution keeps, and the
-change of the mean test Dice are against the same run without the attack; for sybil and copy, with the one site once.
+with a folder of sites, also its third site. The attackers' gain, the share that the honest site with the highest
+contribution keeps, and the change of the mean test Dice are compared with the same run without the attack; for sybil
+and copy, with a run in which the copied site takes part once.
 
     python -m benchmarks.held_out_attacks --store STORE [FOLDER]
 """

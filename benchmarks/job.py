@@ -35,13 +35,13 @@ LARGE = Job(size=128, channels=(32, 64, 128, 256), res_units=2, rounds=3)
 BATCH = 8
 N_CORES = 2
 PATIENCE = 240.0
-"""Seconds without a new note, after which a contestant hangs."""
+"""A contestant without a new note for this many seconds counts as hanging."""
 PR_SET_CHILD_SUBREAPER = 36
 Notes = Sequence[Mapping[str, float]]
 
 
 class Hangs(RuntimeError):
-    """A contestant that does nothing any more."""
+    """A contestant that makes no progress any more."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Contestant:
     environment: Mapping[str, str]
     """{out} stands for the folder of the measurement."""
     notes: Callable[[Path], Notes]
-    """What its sites did, in the order of rounds."""
+    """Reads what the contestant's sites did, in the order of rounds."""
     attempts: int = 1
 
 
@@ -61,7 +61,7 @@ class Contestant:
 class Measured:
     seconds: float
     megabytes: float
-    """The largest sum over its processes at one time."""
+    """The largest sum over the contestant's processes at one time."""
     n_processes: int
 
 
@@ -95,16 +95,16 @@ QUIET_FLOWER = {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0", "
 OURS = Contestant("ours", our_command, {"FEDCE_CACHE": "{out}.cache", "FEDCE_KEY": "{out}.pem"}, our_notes)
 BARE = Contestant("bare loop", script("bare_loop"), ONE_THREAD, notes_by_site)
 FLOWER = Contestant("Flower's simulation", script("flower_simulation"), ONE_THREAD | QUIET_FLOWER, notes_by_site)
-# Its simulator sometimes waits for ever for its own clients (1 of 11 starts).
+# NVFlare's simulator sometimes waits for ever for its own clients (1 of 11 starts).
 NVFLARE = Contestant("NVFlare's simulator", script("nvflare_recipe"), ONE_THREAD, notes_by_site, attempts=3)
 
 
 class Meter:
-    """Looks at all processes that this one has started, directly or not, until the command's own ends."""
+    """Measures all processes that this one has started, directly or not, until the command's process ends."""
 
     LOOK_SECONDS = 0.2
-    # To tell a process's share the kernel walks all of its pages, for 10 ms or so. Looking may take this part of a core
-    # while the processes grow, and this part otherwise.
+    # To find a process's share the kernel walks all of its pages, which takes about 10 ms. Measuring may take the first
+    # part of a core while the processes grow, and the second part otherwise.
     COST_OF_GROWTH, COST_OF_REST = 0.1, 0.02
     GROWTH = 1.02
 
@@ -141,7 +141,7 @@ def proportional_kilobytes(pid: int) -> int:
 
 
 def last_change(folder: Path) -> int:
-    """Of the files in it, in nanoseconds."""
+    """The newest change of the files in the folder, in nanoseconds."""
     times = [0]
     for path in folder.iterdir():
         with suppress(FileNotFoundError):  # A file that is replaced has another name for a moment.
@@ -150,7 +150,7 @@ def last_change(folder: Path) -> int:
 
 
 def end_children() -> None:
-    """Those that a contestant left behind, first given the time to end by themselves."""
+    """End the processes that a contestant left behind, after they had time to end by themselves."""
     _, alive = psutil.wait_procs(psutil.Process().children(recursive=True), timeout=5)
     for process in alive:
         with suppress(psutil.NoSuchProcess):
@@ -189,13 +189,13 @@ def watched(command: Sequence[str], environment: Mapping[str, str], out: Path, l
 
 
 def adopt_orphans() -> None:
-    """A process whose parent ends becomes ours, so that what runs in the background is counted, and ended."""
+    """Adopt processes whose parent ends, so that background processes are counted, and ended."""
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1) != 0:
         raise OSError(ctypes.get_errno(), "PR_SET_CHILD_SUBREAPER")
 
 
 def check(job: Job, notes: Notes) -> str:
-    """Raises unless all of the work was done; returns what came of it."""
+    """Raise unless all of the work was done; returns a summary."""
     n_steps, dice, loss, test = (
         [line[key] for line in notes if key in line] for key in ("steps", "dice", "loss", "test")
     )
@@ -211,7 +211,7 @@ def check(job: Job, notes: Notes) -> str:
 
 
 def run(contestant: Contestant, job: Job, data: Path, folder: Path) -> Measured:
-    """Measure one contestant; a start that hangs is done again, and only the one that ends counts."""
+    """Measure one contestant; a start that hangs is repeated, and only the one that ends counts."""
     for attempt in count(1):
         out = Path(tempfile.mkdtemp(prefix="run-", dir=folder))
         given = Given(job, data, out)
@@ -240,14 +240,14 @@ def run(contestant: Contestant, job: Job, data: Path, folder: Path) -> Measured:
 
 
 def repeated(job: Job, contestants: Sequence[Contestant], repeats: int, folder: Path) -> list[dict[str, Measured]]:
-    """In each repeat all of them, one after another."""
+    """Measure all contestants in each repeat, one after another."""
     data = folder / f"data{job.size}"
     write_sites(data, SITES, 2 * job.images, job.size)  # Half of them train, as in fedce's default split.
     return [{one.name: run(one, job, data, folder) for one in contestants} for _ in range(repeats)]
 
 
 def ratio(repeats: Sequence[Mapping[str, Measured]], above: Contestant, below: Contestant) -> list[float]:
-    """Of seconds, within each repeat."""
+    """Ratios of two contestants' seconds, within each repeat."""
     return [one[above.name].seconds / one[below.name].seconds for one in repeats]
 
 

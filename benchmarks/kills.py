@@ -1,4 +1,4 @@
-"""Random kills of sites and of the coordinator on Flower: every run must end, and nobody's credit may be lost.
+"""Random kills of sites and of the coordinator on Flower: every run must end, and no site's credit may be lost.
 
     python benchmarks/kills.py --kills 20 --rounds 10
 
@@ -24,12 +24,12 @@ from fedce.record.folder import RunFolder
 from fedce.record.verify import verify
 
 LIMIT = 600.0
-"""Seconds; a run that takes longer hangs."""
+"""A run that takes more seconds counts as hanging."""
 KILLS_A_RUN = 5
 
 
 class Coordinator:
-    """A federation on this machine, and somebody who starts again what was killed."""
+    """A federation on this machine, with a keeper that starts killed programs again."""
 
     def __init__(self, folder: Path, changes: Mapping[str, Any]) -> None:
         self.out, self.app = folder / "run", folder / "app"
@@ -77,7 +77,7 @@ def check_credit(run: RunFolder) -> None:
 
 
 def one_run(folder: Path, changes: Mapping[str, Any], n_kills: int, rng: random.Random) -> tuple[list[str], int]:
-    """A run with so many kills; returns who was killed when, and in how many rounds a site was missing."""
+    """A run with `n_kills` kills; returns what was killed when, and in how many rounds a site was missing."""
     made = Coordinator(folder, changes)
     killed = []
     with made.programs:

@@ -1,4 +1,4 @@
-"""Random kills on the local engine: whatever is killed, whenever, the run goes on to the same bits.
+"""Random kills on the local engine: the resumed run gives the same bits, whatever was killed at any time.
 
     python benchmarks/kills_local.py --kills 200
 
@@ -34,13 +34,13 @@ from fedce.record.folder import RunFolder
 from fedce.record.verify import verify
 
 LIMIT = 120.0
-"""Seconds; whatever takes longer hangs."""
+"""A run that takes more seconds counts as hanging."""
 STOPPED = 3
 
 
 @dataclass
 class Tally:
-    """What happened."""
+    """Counts of kills and runs."""
 
     runs: int = 0
     kills: Counter[str] = field(default_factory=Counter)
@@ -51,7 +51,7 @@ class Tally:
 def torture(
     kills: int, seed: int, folder: Path, rounds: int = 6, model: Mapping[str, Any] = MappingProxyType({})
 ) -> Tally:
-    """Kill so many times; an AssertionError says what was lost."""
+    """Kill `kills` times; an AssertionError says what was lost."""
     from benchmarks.bits import same
 
     torch.set_num_threads(1)
@@ -83,7 +83,7 @@ def _finished(out: Path, config: Config, sites: Sites) -> Path:
 
 
 def _start(out: Path, config: Config, sites: Sites, workers: int, checkpoint_seconds: float) -> int:
-    """The run in a process of its own, from its beginning or from where it was left."""
+    """The run in a process of its own, from its beginning or from where it stopped."""
     if process := os.fork():
         return process
     code = 1
@@ -91,7 +91,7 @@ def _start(out: Path, config: Config, sites: Sites, workers: int, checkpoint_sec
         die_with_parent()
         os.setpgid(0, 0)
         with Path(os.devnull).open("w") as quiet, redirect_stdout(quiet), redirect_stderr(quiet):
-            # A folder in which not even the configuration is whole is no run yet.
+            # A folder without a complete configuration does not hold a run yet.
             if RunFolder(out).config_file.exists():
                 resume(out, workers=workers, sites=sites, report=False)
             else:
@@ -135,7 +135,7 @@ def _children(process: int) -> list[int]:
 
 
 def _kill(process: int) -> None:
-    with suppress(ProcessLookupError):  # It may have been faster.
+    with suppress(ProcessLookupError):  # It may have ended already.
         os.kill(process, signal.SIGKILL)
 
 

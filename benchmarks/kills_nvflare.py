@@ -1,7 +1,7 @@
 """A run over NVFlare with random kills: of sites, of the coordinator, of their job processes; checked afterwards.
 
 A provisioned federation of three sites on this machine (mutual TLS). Each kill is a SIGKILL at a random moment of a
-random round; whoever was killed is started again, and `fedce.engines.nvflare.keeping` submits the job again.
+random round; the killed program is started again, and `fedce.engines.nvflare.keeping` submits the job again.
 
     python benchmarks/kills_nvflare.py [--kills 6] [--rounds 10] [--seed 0] [--folder DIR]
 """
@@ -25,7 +25,7 @@ from nvflare_consortium import Consortium, wait_for
 
 SITES = ("site1", "site2", "site3")
 LIMIT = 300.0
-"""Seconds without a new round: then it hangs."""
+"""A run without a new round for this many seconds counts as hanging."""
 
 
 def main() -> None:

@@ -1,8 +1,8 @@
-"""Data time: an epoch from the cache against decoding each image, and what a training round waits for its data.
+"""Data time: an epoch from the cache against decoding each image, and how long a training round waits for its data.
 
     python -m benchmarks.loading [DIR] [--size 128]
 
-Without DIR, 240 drawn fundus photographs of 512x512 pixels as PNG files. Ratios of one run; repeated, median and range.
+Without DIR, 240 drawn fundus photographs of 512x512 pixels as PNG files. Ratios within one run, repeated.
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """A round of FedCE, FedCI, CGSV and q-FedAvg over one of FedAvg, which validates the received model too.
 
-The median round of a run with one worker; all methods in turns in this process, so that the machine's moods cancel.
+The median round of a run with one worker; all methods take turns in this process, so that the machine's load cancels.
 FedCI scores the models of all coalitions, 2^6 - 1, in every round: that is its method, and its figure is the price.
 
     python -m benchmarks.methods [--repeats 3]
@@ -23,7 +23,7 @@ from fedce.federation.loop import rounds
 from fedce.federation.plan import Participants
 
 METHODS = {"fedavg": 7, "fedce": 7, "fedci": 2, "cgsv": 7, "qfedavg": 7}
-"""Rounds that are looked at, after the first, in which there is nothing to compare with yet."""
+"""Rounds that are measured, after the first, which has no earlier model to compare with."""
 
 
 def round_seconds(participants: Participants, name: str) -> float:

@@ -1,6 +1,6 @@
 """A provisioned NVFlare federation on this machine, as docs/nvflare.md sets one up: certificates, mutual TLS, loopback.
 
-For the tests and for kills_nvflare.py: everything is started, killed and started again as a hospital would.
+For the tests and for kills_nvflare.py: programs are started, killed and started again as at a hospital.
 """
 
 import os
@@ -25,7 +25,7 @@ RIGHTS = {
     "shell_commands": "none",
 }
 STRICT = {"format_version": "1.0", "permissions": {"project_admin": RIGHTS}}
-"""What a hospital that trusts nobody's code allows."""
+"""The classes that a hospital allows if it trusts no foreign code."""
 BUILDERS: list[dict[str, Any]] = [
     {
         "path": "nvflare.lighter.impl.workspace.WorkspaceBuilder",
@@ -71,7 +71,7 @@ class Consortium:
             write_json(self.kit(site) / "local" / "authorization.json", STRICT)
 
     def _keep_jobs_here(self) -> None:
-        """The server's own store of jobs is in /tmp/nvflare unless it is told otherwise."""
+        """Set the server's own store of jobs, which is in /tmp/nvflare by default."""
         path = self.kit("localhost") / "local" / "resources.json"
         path.write_text(path.read_text().replace("/tmp/nvflare", str(self.folder / "store")))
 
@@ -87,7 +87,7 @@ class Consortium:
             self.programs.start(name, ["bash", str(self.kit(name) / "startup" / "sub_start.sh"), "--once"])
 
     def kill(self, name: str) -> None:
-        """With all that it started: a machine that loses its power."""
+        """Kill a program and all that it started, as when a machine loses its power."""
         process = self.programs.running.pop(name)
         for pid in family(process.pid):
             with suppress(ProcessLookupError):
@@ -95,12 +95,12 @@ class Consortium:
         process.wait()
 
     def job_processes(self, name: str) -> list[int]:
-        """What the server or a client has started for jobs."""
+        """The processes that the server or a client has started for jobs."""
         return family(self.programs.running[name].pid)[1:]
 
 
 def family(pid: int) -> list[int]:
-    """A process, and all that it started."""
+    """A process and all processes that it started."""
     pids = [pid]
     with suppress(OSError):
         for task in Path(f"/proc/{pid}/task").iterdir():

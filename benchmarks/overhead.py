@@ -2,10 +2,10 @@
 
 The loop is FedCE as one would write it in a script (benchmarks/contestants/bare_loop.py): networks and optimizers of
 each site, state dicts, the same batches, the same two validations a round, no records. fundus6, whose sites are as
-unequal as the paper's. All runs take turns in this process, so that the machine's moods cancel; a run's figure is its
+unequal as the paper's. All runs take turns in this process, so that the machine's load cancels; a run's figure is its
 median round, ledger and checkpoints included.
 
-What two workers can reach at most is told by the sites: whoever has the largest is not done before that is.
+The largest site limits what two workers can reach: a round can't end before its largest site.
 
     python -m benchmarks.overhead [--repeats 5]
 """
@@ -30,7 +30,7 @@ N_ROUNDS = 10
 
 
 def sites_of(sites: fedce.Sites) -> dict[str, Site]:
-    """As the loop has them."""
+    """The images in the form that the loop uses."""
 
     def part(data, rows) -> Part:
         return Part(torch.tensor(data.images[rows]), torch.tensor(data.masks[rows]).bool())
@@ -48,7 +48,7 @@ def network_for(sites: fedce.Sites):
 
 def loop(sites: fedce.Sites, n_workers: int) -> float:
     made = Loop(sites_of(sites), lambda: network_for(sites), n_workers)
-    return median(made.run(N_ROUNDS)[1:])  # The first warms caches and has no second validation.
+    return median(made.run(N_ROUNDS)[1:])  # The first round warms caches and has no second validation.
 
 
 def engine(sites: fedce.Sites, n_workers: int) -> tuple[float, float]:

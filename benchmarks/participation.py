@@ -2,8 +2,8 @@
 
 A thousand cheap sites, each with a linear model of its own kind: most want nearly the same weights, one in twenty is
 rare and wants its own. The real loop, border, guard and algorithm; only the sites are cheap. The same federation runs
-once with everybody in every round, and once with fifty drawn, each ten times in all; the shares of the two, after the
-same number of rounds, are compared.
+once with all sites in every round, and once with fifty drawn in each round, so that each site takes part ten times. The
+shares of the two runs, after the same number of rounds, are compared.
 
     python -m benchmarks.participation [--repeats 3]
 """
@@ -31,7 +31,7 @@ from fedce.site.hospital import perform, round_seed
 N_SITES, N_DRAWN, N_ROUNDS = 1000, 50, 200
 N_WEIGHTS = 256
 RARE = 20
-"""Every so many-th site is rare."""
+"""Every site whose number is a multiple of this is rare."""
 LAYOUT = Layout((Entry("w", (N_WEIGHTS,), "trainable"),))
 
 
@@ -63,7 +63,7 @@ class CheapSite:
 
 
 class Cheap:
-    """An engine for them."""
+    """An engine for cheap sites."""
 
     def __init__(self, algorithm: FedCE, seed: int) -> None:
         rng = np.random.default_rng(seed)

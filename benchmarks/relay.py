@@ -6,7 +6,7 @@ from threading import Event, Thread
 
 
 class Relay(Thread):
-    """Passes on what comes to `port`."""
+    """Passes on all data that come to `port`."""
 
     def __init__(self, target: int) -> None:
         super().__init__(daemon=True)
@@ -18,12 +18,12 @@ class Relay(Thread):
         self.start()
 
     def cut(self) -> None:
-        """When this returns nothing passes any more, until it is mended."""
+        """Cut the line: from the return of this call on, nothing passes until `restore`."""
         self._closed.clear()
         self._cut.set()
         self._closed.wait()
 
-    def mend(self) -> None:
+    def restore(self) -> None:
         self._cut.clear()
 
     def run(self) -> None:
@@ -49,7 +49,7 @@ class Relay(Thread):
             if self._cut.is_set():
                 raise ConnectionRefusedError
             there = socket.create_connection(self.target)
-        except OSError:  # Nobody listens yet, or the line is cut; nodes try again.
+        except OSError:  # No program listens yet, or the line is cut; nodes try again.
             here.close()
             return
         selector.register(here, selectors.EVENT_READ, there)

@@ -2,8 +2,8 @@
 
 The step is everything between the last reply and the next task: checks of the replies, Eqs. 2 to 6, the guard,
 aggregation. A pass is reading all replies' models once, as a sum does, at this machine's memory bandwidth. Memory is
-what the process itself holds (anonymous pages): models beyond half a GiB lie in a file, whose pages are the kernel's to
-take back. Each case is a process of its own, limited to 2 GiB of such memory where that is the goal.
+what the process itself holds (anonymous pages): models beyond half a GiB lie in a file, whose pages the kernel may take
+back. Each case is a process of its own, limited to 2 GiB of such memory if that is the goal.
 
     python -m benchmarks.server [--repeats 3]
 """
@@ -34,12 +34,12 @@ MILLION = 10**6
 LIMIT = 2 * 2**30
 SITES = (3, 10, 30, 100, 300, 1000)
 PARAMETERS = (1, 10, 100)
-"""In millions, with three sites."""
+"""Numbers of parameters in millions, for three sites."""
 PIECE = 2**16
 
 
 class Replies:
-    """An engine whose sites answer at once: one direction that all share, and one of their own."""
+    """An engine whose sites answer at once, with the sum of a common direction and one of their own."""
 
     def __init__(self, shelf: Shelf) -> None:
         self.shelf = shelf
@@ -58,7 +58,7 @@ class Replies:
     def _reply(self, task: Task) -> Reply:
         rng = np.random.default_rng([task.round_no, int(task.site)])
         common = np.random.default_rng(task.round_no).normal(0, 1e-3, PIECE)
-        # Repeated pieces: to draw a billion numbers would take longer than what is measured.
+        # Repeated pieces, because drawing a billion numbers would take longer than the measurement.
         piece = (common + rng.normal(0, 1e-3, PIECE)).astype(np.float32)
         vector = task.params.vector + np.resize(piece, task.params.layout.size)
         novelty = None if task.rho is None else 1.0
@@ -78,7 +78,7 @@ class Case:
 
 
 def measured(case: Case) -> tuple[float, float, float]:
-    """In a process of its own: the last round's seconds over a pass, those seconds, and peak memory in MB."""
+    """Measured in a process of its own: the last round's seconds over a pass's, its seconds, and peak memory in MB."""
     command = [sys.executable, "-m", "benchmarks.server", "--case", json.dumps(case.__dict__)]
     ended = subprocess.run(command, check=True, capture_output=True, text=True)
     ratio, seconds, peak = json.loads(ended.stdout)
@@ -107,7 +107,7 @@ def run(case: Case) -> tuple[float, float, float]:
 
 
 class _Peak:
-    """The most anonymous memory that this process has, looked at fifty times a second."""
+    """The most anonymous memory that this process has held, measured fifty times a second."""
 
     def __enter__(self) -> "_Peak":
         self.megabytes, self._ended = 0.0, False
@@ -136,7 +136,7 @@ TERMS = {
 
 
 def fitted(seconds: Mapping[tuple[int, int], float]) -> list[Figure]:
-    """The guarded step's seconds as a sum of terms in sites and parameters, none negative, by relative errors."""
+    """The guarded step's seconds, fitted by relative errors as a sum of non-negative terms in sites and parameters."""
     rows = np.array([[term(n, d) for _, term in TERMS.values()] for n, d in seconds], float)
     values = np.array(list(seconds.values()))
     found, _ = nnls(rows / values[:, None], np.ones(len(values)))

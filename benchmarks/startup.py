@@ -1,7 +1,7 @@
-"""How long one waits: for the command line's help, for the import, and for the first round of the demo.
+"""How long a user waits: for the command line's help, for the import, and for the first round of the demo.
 
-Beside each other in turns: a bare interpreter, `import numpy`, `import fedce`, `fedce --help`, a run of one round, and
-what that run can't do without (torch, MONAI's network and loss, an optimizer).
+Measured in turns: a bare interpreter, `import numpy`, `import fedce`, `fedce --help`, a run of one round, and the
+imports that this run needs (torch, MONAI's network and loss, an optimizer).
 
     python -m benchmarks.startup [--repeats 7]
 """

@@ -1,8 +1,8 @@
 """Leave-one-out and exact Shapley values over as many separate trainings.
 
 A separate training is `fedce run`, one command after another on all cores, timed before and after.
-`fedce value` forks all coalitions from one warmed process, one core each, and trains what the first round has in common
-once. Four sites of fundus6, tiny, ten rounds: leave-one-out is 5 trainings, Shapley 16 (nobody is one of them).
+`fedce value` forks all coalitions from one warmed process, one core each, and trains their common first round once.
+Four sites of fundus6, tiny, ten rounds: leave-one-out needs 5 trainings, Shapley 16 (with the empty coalition).
 
     python -m benchmarks.truth [--repeats 3]
 """

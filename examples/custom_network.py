@@ -1,9 +1,10 @@
-"""A network and a loss of your own. From the repository's root, either of
+"""A network and a loss of your own. From the repository's root, call either of
 
     python examples/custom_network.py
     fedce run examples/custom_network.toml
 
-which are the same experiment, to the same bits: 20 rounds, some seconds. Both are found by their import path.
+Both commands run the same experiment, to the same bits: 20 rounds, some seconds. Network and loss are named by their
+import paths.
 """
 
 from torch import Tensor, nn
@@ -12,7 +13,7 @@ import fedce
 
 
 class DilatedNet(nn.Module):
-    """At half the size, convolutions that look further with each layer; logits, one channel a class, at full size."""
+    """Convolutions at half the size that see further with each layer; gives logits for each class at full size."""
 
     def __init__(self, n_channels: int = 3, n_classes: int = 2, width: int = 16) -> None:
         super().__init__()

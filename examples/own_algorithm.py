@@ -1,14 +1,14 @@
-"""An algorithm of your own in one file: sites weigh by how much their training gains.
+"""An algorithm of your own in one file: sites are weighted by how much their training gains.
 
-Every site tells the validation Dice of the model that it received and of the model that it trained from it. The gain
-is what its images taught that the common model did not know yet; its weight is its mean part of all gains so far.
+Every site reports the validation Dice of the model that it received and of the model that it trained from it. The
+difference, its gain, shows what its images taught the model; a site's weight is its mean part of all gains so far.
 From the repository's root:
 
     fedce run --algorithm examples.own_algorithm:ValidationGain --scale tiny --set algorithm.floor=0.05
 
-An example, not a published method: a site with more images takes more steps in a round and so gains more, labels of
-its own kind gain as much as rare patients do, and a site that lies about its gain is believed.
-docs/own-algorithm.md goes through the parts; tests/contract holds it to what every algorithm must hold.
+This is an example, not a published method: a site with more images makes more steps in a round and so gains more,
+unusual labels gain as much as rare patients do, and a site that lies about its gain is believed.
+docs/own-algorithm.md explains the parts; tests/contract checks what every algorithm must fulfil.
 """
 
 from collections.abc import Mapping
@@ -25,22 +25,22 @@ from fedce.core.weights import normalise
 
 @dataclass(frozen=True)
 class Gain(Terms):
-    """What the ledger keeps of a site: its validation Dice after local training less before."""
+    """What the ledger keeps about a site: its validation Dice after local training minus that before."""
 
     gain: float
 
 
 def gain(reply: Reply) -> float:
-    """Training that made the model worse counts as no gain."""
+    """The site's gain; training that made the model worse counts as 0."""
     return max((reply.score_local or 0.0) - (reply.score or 0.0), 0.0)
 
 
 @hyperparameters
 class ValidationGain(Algorithm):
-    """Every site weighs by what its training adds to its validation Dice, relative to what the others' adds."""
+    """Weights a site by what its training adds to its validation Dice, relative to the other sites' gains."""
 
     floor: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.02
-    """Dice that is added to every gain, so that nobody falls to nothing; the larger, the nearer to Uniform."""
+    """Dice that is added to every gain, so that no weight falls to 0; the larger, the nearer to Uniform."""
 
     terms = Gain
 
@@ -51,7 +51,7 @@ class ValidationGain(Algorithm):
         return {reply.site: Gain(reply.n_train, gain(reply)) for reply in answers}
 
     def gains(self, credit: Credit, terms: Mapping[str, Any]) -> Gains:
-        """Relative to an average site, so that rounds with fewer sites do not pay more."""
+        """Gains relative to an average site, so that rounds with fewer sites do not pay more."""
         parts = normalise({site: term.gain + self.floor for site, term in terms.items()})
         return {site: (len(parts) * part,) for site, part in parts.items()}
 

@@ -2,9 +2,9 @@
 
     fedce run --data DIR --set data.format=examples.own_format:NUMPY
 
-reads DIR/<site>/images/*.npy and masks/*.npy beside PNG, NIfTI and all other formats. `read` gives an image as an
-array, (height, width) or (height, width, 3); a format that holds volumes gives a SimpleITK image. An installed package
-may give it a shorter name, by an entry point of the group fedce.formats.
+reads DIR/<site>/images/*.npy and masks/*.npy in addition to PNG, NIfTI and all other formats. `read` returns an image
+as an array, (height, width) or (height, width, 3); the reader of a format for volumes returns a SimpleITK image. An
+installed package may give the format a shorter name, by an entry point of the group fedce.formats.
 """
 
 from pathlib import Path
@@ -17,7 +17,7 @@ from fedce.data.formats import Format
 
 
 def read(path: Path) -> NDArray[Any]:
-    # Never pickled objects: to load one is to run what somebody wrote into the file.
+    # No pickled objects: loading one would run code from the file.
     values: NDArray[Any] = np.load(path, allow_pickle=False)
     return values
 

@@ -1,10 +1,10 @@
-"""A metric of your own: how far the marked area, or volume, is from the true one.
+"""A metric of your own: how much the predicted area, or volume, differs from the true one.
 
 From the repository's root:
 
     fedce run --scale tiny --set 'metrics=["dice", "examples.own_metric:AREA_ERROR"]'
 
-An installed package may give it a shorter name, by an entry point of the group fedce.metrics.
+An installed package may give the metric a shorter name, by an entry point of the group fedce.metrics.
 """
 
 from torch import Tensor
@@ -14,7 +14,7 @@ from fedce.learning.metrics import Masks, Metric
 
 
 def area_error(masks: Masks, tolerance: float) -> Tensor:
-    """For each class, the difference of the two areas as a part of the true one; infinite where nothing is marked."""
+    """For each class, the difference of the two areas as a part of the true one; infinite if nothing is marked."""
     predicted, truth = (mask.double().flatten(2).sum(dim=2) for mask in (masks.predicted, masks.truth))
     return (predicted - truth).abs() / truth
 

@@ -1,12 +1,12 @@
-"""A study of your own: what a method reaches by its learning rate.
+"""A study of your own: how the Dice of a method depends on its learning rate.
 
 From the repository's root:
 
     fedce study examples.own_study:LEARNING_RATES --set data.scale=tiny --rounds 3
 
-`trainings` names what is needed, `evaluate` makes tables and findings of it. Trainings are done together, kept in
-runs/store and shared with other studies. An installed package may give it a shorter name, by an entry point of the
-group fedce.studies.
+`trainings` names the trainings that are needed, `evaluate` makes tables and findings of them. Trainings are done
+together, kept in runs/store and shared with other studies. An installed package may give the study a shorter name, by
+an entry point of the group fedce.studies.
 """
 
 from statistics import fmean

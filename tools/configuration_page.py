@@ -16,7 +16,7 @@ PAGE = Path(__file__).parent.parent / "docs" / "configuration.md"
 
 
 def docstrings(cls: type) -> dict[str, str]:
-    """The string that stands below each field."""
+    """The docstring below each field."""
     body = ast.parse(inspect.getsource(cls)).body[0].body  # type: ignore[attr-defined]
     return {
         before.target.id: " ".join(after.value.value.split())

@@ -2,8 +2,8 @@
 
     python tools/data_pictures.py            # takes a few seconds
 
-The contact sheets show a row a site, mask outlines on every second picture; the histograms show
-what the paper's figure of pixel intensity distributions shows.
+The contact sheets show a row for each site, with mask outlines on every second picture; the histograms
+correspond to the paper's figure of pixel intensity distributions.
 """
 
 from __future__ import annotations

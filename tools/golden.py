@@ -1,11 +1,11 @@
-"""Records what every algorithm gives to the last bit, and compares: for changes that must not change a number.
+"""Records the results of every algorithm to the last bit, and compares: for changes that must not change a number.
 
 Tiny runs of three rounds: every algorithm, guarded and not; a run that was killed and resumed; a run on each engine;
-attackers, for whom the guard must act as before. Bits are those of one machine, so the record is made on the machine
-that compares, before the change:
+attackers, against which the guard must act as before. Bits differ between machines, so the record is made on the
+machine that compares, before the change:
 
     make golden RECORD=1      writes .golden.json
-    make golden               compares with it, and tells what differs
+    make golden               compares with it, and prints what differs
 """
 
 import argparse
@@ -48,7 +48,7 @@ ATTACKS = ("zero", "noise", "flip", "replay", "inflate", "sybil", "shift")
 
 
 def cases() -> Iterator[tuple[str, list[str]]]:
-    """Each run's name, and what it has beside the tiny settings."""
+    """Each run's name, and its options beside the tiny settings."""
     for guard in ("standard", "off"):
         for name in ALGORITHMS:
             yield f"{name}, guard {guard}", ["--rounds", "3", *_set(f"algorithm.name={name}", f"guard={guard}")]
@@ -78,7 +78,7 @@ def trained(arguments: Sequence[str], out: Path) -> dict[str, Any]:
 
 
 def killed_and_resumed(out: Path) -> dict[str, Any]:
-    """Killed when the ledger has its second round."""
+    """A run that is killed when the ledger has its second round, and then resumed."""
     arguments = ["run", *TINY, "--rounds", "8", *_set("engine.checkpoint_seconds=0"), "--out", str(out)]
     with subprocess.Popen(
         [sys.executable, "-m", "fedce", *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL

@@ -1,7 +1,7 @@
 """FedCE in a few processes and nothing else: no records, no checks, no checkpoints, no report.
 
-Models and Adam's moments lie in memory that the forked workers share, so that only names and numbers are sent; whoever
-is free takes the next site, the largest first.
+Models and Adam's moments lie in memory that the forked workers share, so that only names and numbers are sent; a free
+worker takes the next site, the largest first.
 """
 
 import multiprocessing
@@ -19,7 +19,7 @@ Weights = Mapping[str, float | None]
 
 
 def shared(tensor: Tensor) -> Tensor:
-    """A copy in memory that stays common after a fork."""
+    """A copy in memory that processes share after a fork."""
     copy = torch.frombuffer(mmap(-1, tensor.nbytes), dtype=tensor.dtype).view(tensor.shape)
     return copy.copy_(tensor)
 
@@ -71,7 +71,7 @@ class Loop:
         return dict(self.answers.get() for _ in self.names)
 
     def train(self, name: str, rho: float | None) -> float | None:
-        """A site's part of a round; the error without it, if it has sent a model before."""
+        """A site's part of a round; returns the error of the model without it, if it has sent a model before."""
         model, site, error = self.networks[name], self.sites[name], None
         if rho is not None:
             self.scratch.load_state_dict(without(self.w, model.state_dict(), rho))
@@ -105,7 +105,7 @@ class Loop:
         return seconds
 
     def _aggregate(self, rho: Weights, credit: dict[str, float], errors: Mapping[str, float]) -> Weights:
-        """FedCE's product: the model by the credit so far, which this round's novelty times error is added to."""
+        """FedCE's product: aggregate by the credit so far, then add this round's novelty times error to the credit."""
         trainable = [key for key, _ in self.scratch.named_parameters()]
         sent = {name: self.networks[name].state_dict() for name in self.names}
         deltas = {

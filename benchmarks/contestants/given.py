@@ -1,4 +1,4 @@
-"""The job that a contestant is given, and what it notes of its work; light, because the one who measures imports it."""
+"""A contestant's job, and its notes about its work; it imports little, because the measuring process imports it."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from typing import Self
 SITES = tuple(f"site{number}" for number in range(1, 7))
 """Folders with images/ and masks/: the first half of each site's images trains, the next quarter validates."""
 VARIABLE = "BENCHMARK_JOB"
-"""Names the job in a contestant's environment, which all processes inherit whoever starts them."""
+"""The environment variable that names the job; all processes of a contestant inherit it."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Given:
-    """A job with its images and a folder for what comes of it."""
+    """A job with its images and a folder for its output."""
 
     job: Job
     data: Path

@@ -1,4 +1,4 @@
-"""A site of NVFlare's FedCE: in each round two validations and an epoch; what goes back is the update and a score."""
+"""A site of NVFlare's FedCE: in each round two validations and an epoch; it sends back the update and a score."""
 
 from statistics import mean
 
@@ -16,7 +16,7 @@ def main() -> None:
     site = read(given.data / name, given.job.images)
     model, others = network(given.job), network(given.job)
     optimizer, own = adam(model), None
-    # NVFlare's convention: the first round, in which there is no model to take a part from, counts as a Dice of 0.
+    # NVFlare's convention: the first round, which has no model without the site, counts as a Dice of 0.
     dice_without = [0.0]
     while flare.is_running():
         if (message := flare.receive()) is None:

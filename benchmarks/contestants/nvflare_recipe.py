@@ -12,7 +12,7 @@ from nvflare.recipe import SimEnv
 def main() -> None:
     given = Given.here()
     model = network(given.job)
-    # The server makes the network anew; only a file tells it the weights.
+    # The server builds the network again, so the weights must come from a file.
     torch.save(model.state_dict(), given.out / "initial.pt")
     recipe = FedCERecipe(
         model={"class_path": "monai.networks.nets.UNet", "args": options(given.job)},

@@ -1,6 +1,6 @@
-"""What a site does, the same for every contestant but ours: read images, train for an epoch, score a model.
+"""A site's work, the same for every contestant but fedce: read images, train for an epoch, score a model.
 
-Written as in a script of one's own: PIL, MONAI's network and loss, torch's Adam, state dicts.
+Written as in a user's own script: PIL, MONAI's network and loss, torch's Adam, state dicts.
 """
 
 from collections.abc import Mapping
@@ -53,7 +53,7 @@ def read(folder: Path, n_train: int) -> Site:
 
 
 def options(job: Job) -> dict[str, object]:
-    """Of MONAI's U-Net."""
+    """The initial weights of MONAI's U-Net."""
     return {
         "spatial_dims": 2,
         "in_channels": 3,
@@ -72,7 +72,7 @@ def network(job: Job) -> nn.Module:
 
 @cache
 def network_of_process(job: Job) -> nn.Module:
-    """For engines that lend a process to one site after another."""
+    """The sites of this process, for engines that use a process for one site after another."""
     return network(job)
 
 
@@ -106,7 +106,7 @@ def score(model: nn.Module, part: Part) -> float:
 
 
 def without(w: State, own: State, rho: float) -> dict[str, Tensor]:
-    """The model less the site's own part."""
+    """The model without the site's own part."""
     return {
         key: (value - rho * own[key]) / (1 - rho) if value.is_floating_point() else value for key, value in w.items()
     }

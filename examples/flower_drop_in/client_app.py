@@ -1,4 +1,4 @@
-"""A Flower client of one's own; the lines that end with "# fedce" are all that contributions take."""
+"""A Flower client of your own; contributions need only the lines that end with "# fedce"."""
 
 import torch
 from flwr.app import ArrayRecord, Context, Message, MetricRecord

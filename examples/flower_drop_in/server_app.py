@@ -1,4 +1,4 @@
-"""The server of a Flower app of one's own; the lines that end with "# fedce" are all that contributions take."""
+"""The server of a Flower app of your own; contributions need only the lines with "# fedce"."""
 
 from examples.flower_drop_in.client_app import make_model
 from flwr.app import ArrayRecord, Context

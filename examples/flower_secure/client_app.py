@@ -1,4 +1,4 @@
-"""A hospital whose model leaves it only masked: Flower's SecAgg+ adds the masks, FedCE's terms are measured here."""
+"""A hospital that sends its model only masked: Flower's SecAgg+ adds the masks, and FedCE's terms are measured here."""
 
 import torch
 from flwr.app import Context

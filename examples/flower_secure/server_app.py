@@ -1,4 +1,4 @@
-"""A server that sees sums alone, and knows the contributions all the same."""
+"""A server that sees only sums of models, and still knows the contributions."""
 
 import json
 from pathlib import Path

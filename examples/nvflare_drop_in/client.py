@@ -1,4 +1,4 @@
-"""A client script for NVFlare's FedCE; ours reads the same keys, so it stays as it is."""
+"""A client script for NVFlare's FedCE; fedce's aggregator reads the same keys, so the script stays unchanged."""
 
 import nvflare.client as flare
 import torch

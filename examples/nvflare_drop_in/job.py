@@ -1,4 +1,4 @@
-"""A job of NVFlare's FedAvg; the lines that end with "# fedce" are all that contributions take.
+"""A job of NVFlare's FedAvg; contributions need only the lines that end with "# fedce".
 
 python -m examples.nvflare_drop_in.job [ROUNDS]
 """

@@ -5,7 +5,7 @@ from torch import nn
 
 
 class Points(nn.Module):
-    """NVFlare builds a model anew from its class, so it is one that takes no arguments."""
+    """A small network without arguments, because NVFlare builds a model from its class."""
 
     def __init__(self) -> None:
         super().__init__()

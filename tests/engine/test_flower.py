@@ -114,7 +114,7 @@ def test_a_cut_network_changes_nothing(coordinator: Coordinator, local: Path):
     sleep(5)
     assert relay.n_bytes == n_bytes
     assert not made.finished
-    relay.mend()
+    relay.restore()
     made.wait()
     assert same(made.out, local)
     check_credit(RunFolder(made.out))
