@@ -118,7 +118,7 @@ def main() -> None:
             killed, n_short = one_run(Path(folder), changes, n_kills, rng)
             n_killed, n_runs = n_killed + len(killed), n_runs + 1
             seconds = monotonic() - began
-            print(f"run {n_runs}: {len(killed)} kills, {seconds:.0f} s, {n_short} rounds without somebody", flush=True)
+            print(f"run {n_runs}: {len(killed)} kills, {seconds:.0f} s, {n_short} rounds with absent sites", flush=True)
             print("  " + "; ".join(killed), flush=True)
     print(f"{n_killed} kills in {n_runs} runs of {given.rounds} rounds: all ended, no credit was lost or doubled")
 

@@ -69,7 +69,7 @@ def torture(
         out = folder / f"run-{tally.runs}"
         while not RunFolder(out).results_file.exists():
             _live_and_die(out, config, sites, rng, duration, tally)
-        assert same(whole, out), f"{out} differs from the run that nobody killed"
+        assert same(whole, out), f"{out} differs from the run without kills"
         verdict = verify(RunFolder(out))
         assert verdict.sound, verdict.problems
         tally.runs += 1

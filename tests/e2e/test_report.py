@@ -352,7 +352,7 @@ def valued(tmp_path_factory, fedce) -> Path:
     assert "Agreement with the truth" not in (run / "report.html").read_text("utf-8")
     found = fedce("value", run, "--store", folder / "store", "--workers", 1)
     assert found.exit_code == 0, found.output
-    assert "report.html shows it too" in found.stderr.replace("\n", " ")
+    assert "report.html shows the values too" in found.stderr.replace("\n", " ")
     return run
 
 

@@ -237,7 +237,7 @@ def test_many_notes_are_cut_short(growing: Growing):
     growing.write(len(growing.lines))
     with served(growing.path, growing.clock) as server:
         state = get(server)
-    assert "<li>and 2 earlier</li>" in state
+    assert "<li>and 2 earlier notes</li>" in state
     assert f"note {live.SHOWN_NOTES + 1}</li>" in state
     assert "note 0" not in state
 

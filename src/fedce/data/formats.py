@@ -151,7 +151,7 @@ class File:
             return read(self.path)
         except DataError:
             raise
-        except Exception as error:  # noqa: BLE001 (a reader may be somebody's own code, which may raise anything)
+        except Exception as error:  # noqa: BLE001 (a user's own reader may raise anything)
             reason = str(error) or type(error).__name__
             raise DataError(f"can't read the {what} {self.path}: {reason}", f"{what}s can't be read") from None
 

@@ -47,5 +47,5 @@ def _sentence(found: Mapping[str, Any]) -> str:
     return (
         f"{title}: over {len(found['values'])} sites, the correlation of the contributions with the truth is "
         f"{agreement['pearson']:.2f} (Pearson, p = {agreement['pearson_p']:.2g}), and that of their order is "
-        f"{agreement['spearman']:.2f} (Spearman); 1 is full agreement, 0 is none, -1 is the reverse."
+        f"{agreement['spearman']:.2f} (Spearman); 1 is full agreement, 0 is no agreement, -1 is the reverse."
     )
