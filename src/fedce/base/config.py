@@ -171,6 +171,8 @@ class ModelConfig(_Table):
     and shift stay too (FedBN). These two also apply to the norm layers of a network by import path."""
     options: dict[str, Any] = {}
     """Constructor arguments of a network given by import path."""
+    weights: str | None = None
+    """A file of weights to start from: safetensors, or a plain state dict. Tensors that fit by name and shape are used."""
 
     @property
     def stays(self) -> Literal["nothing", "statistics", "norms"]:

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from importlib.metadata import version
+from pathlib import Path
 from time import time
 from typing import Any
 
@@ -148,6 +149,8 @@ def about_run(plan: Plan, run_folder: RunFolder) -> dict[str, Any]:
         "config": sha256(_decisive(plan.config).encode()).hexdigest(),
         # Whoever checks the ledger later reads the experiment from there.
         "config_file": digest_of(run_folder.config_file),
+        # What the run started from follows from the experiment and, if there is one, from this file.
+        **({"weights": digest_of(Path(weights))} if (weights := plan.config.model.weights) else {}),
         "sites": sites,
     }
 
@@ -172,6 +175,7 @@ LATER: Mapping[str, Any] = {
     "alone": False,
     "personalise": 0,
     "train.schedule": "constant",
+    "model.weights": None,
 }
 """Keys that experiments did not have when format 4 began, with what they meant then."""
 
