@@ -172,7 +172,8 @@ class ModelConfig(_Table):
     options: dict[str, Any] = {}
     """Constructor arguments of a network given by import path."""
     weights: str | None = None
-    """A file of weights to start from: safetensors, or a plain state dict. Tensors that fit by name and shape are used."""
+    """A file of weights to start from (safetensors, or a plain state dict). Tensors that fit by name and shape are
+    used."""
 
     @property
     def stays(self) -> Literal["nothing", "statistics", "norms"]:
