@@ -25,7 +25,7 @@ from fedce.engines.flower.launch import QUIET, Federation
 from fedce.engines.launching import Programs
 from fedce.record.entries import Join
 from fedce.record.folder import RunFolder
-from sockets import Watcher, connections_of, wait_for
+from sockets import Watcher, connections_of, is_outside, wait_for
 from support import HOSPITALS, events_of
 from tls import write_certificates, write_node_key
 
@@ -66,7 +66,7 @@ def test_the_watcher_sees_what_goes_outside():
     )
     process = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "FEDCE_MARK": mark})
     try:
-        wait_for(lambda: any("192.0.2.1" in end for end in connections_of([process.pid])), LIMIT, "not seen")
+        wait_for(lambda: "192.0.2.1:9" in connections_of([process.pid], is_outside), LIMIT, "not seen")
     finally:
         process.kill()
         process.wait()
