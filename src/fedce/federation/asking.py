@@ -52,6 +52,8 @@ class Rules:
     limits: Limits | None = STANDARD
     draw: Draw | None = None
     """Who takes part, where not all do in every round."""
+    patience: int | None = None
+    """Stop when the smoothed validation score has not risen for this many rounds."""
 
 
 @dataclass

@@ -43,7 +43,9 @@ def at_hospital(config: Config, site: str, data: str) -> Config:
             raise DataError(f"{data} is not the folder of site {site!r}, and holds none of that name")
     # A root for datalists' paths is stated by the coordinator, for a machine that is not this one.
     own = config.data.model_copy(update={"source": source, "root": None})
-    return config.model_copy(update={"data": own})
+    # So is a file of weights: the first task brings the model that they became.
+    model = config.model.model_copy(update={"weights": None})
+    return config.model_copy(update={"data": own, "model": model})
 
 
 class Resident:
