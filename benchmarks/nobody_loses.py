@@ -38,7 +38,7 @@ def planned_for(source: str, changes: dict[str, Any], leave_out: Sequence[str] =
 
 
 def table(source: str, config: Config, results: Sequence[Result]) -> list[str]:
-    """A row a site: means over seeds, in per cent."""
+    """A row for each site: means over seeds, in per cent."""
     sites = list(results[0].dice)
     name = Path(source).name
     lines = [
@@ -61,7 +61,7 @@ def table(source: str, config: Config, results: Sequence[Result]) -> list[str]:
 
 
 def unseen(source: str, changes: dict[str, Any], store: Store, sites: Sequence[str]) -> list[str]:
-    """A row a site that took no part."""
+    """A row for each site that took no part."""
     lines = ["| site that took no part | pooled statistics | adapted | alone |", "|---|---|---|---|"]
     for site in sites:
         config = planned_for(source, changes, [site])

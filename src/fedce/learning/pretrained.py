@@ -15,13 +15,13 @@ from fedce.base.errors import ConfigError
 from fedce.core.params import Params
 
 INSIDE = ("state_dict", "model_state_dict", "model")
-"""Keys under which trainers keep a network's tensors beside other things."""
+"""Keys under which other programs keep a network's tensors in a file."""
 PREFIXES = ("module.", "model.", "network.")
-"""What wrappers put before a tensor's name."""
+"""Prefixes that wrappers add to a tensor's name."""
 
 
 def start_from(params: Params, path: Path) -> tuple[Params, int]:
-    """The model with all tensors of the file that fit by name and shape, and how many those are."""
+    """The model with all tensors of the file that fit by name and shape, and the number of these tensors."""
     tensors = _read(path)
     vector, n_used = params.vector.copy(), 0
     for entry, where in params.layout.slices():
