@@ -5,7 +5,15 @@ from importlib import import_module
 
 import pytest
 
-HOMES = ("base.config",)
+HOMES = (
+    "base.config",
+    "core.algorithm",
+    "core.codec",
+    "core.credit",
+    "core.messages",
+    "core.params",
+    "core.site",
+)
 """Modules of the package with at least one example each."""
 
 

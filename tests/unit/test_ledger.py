@@ -675,7 +675,10 @@ def test_splits_and_examples_are_covered_and_other_pages_are_not(tiny_run: Path,
     ("change", "reason"),
     [
         (lambda text: text.replace('"seconds": ', '"seconds": NaN, "more": '), "NaN is not a number in JSON"),
-        (lambda text: text.replace('"seconds": ', '"seconds": -Infinity, "more": '), "-Infinity is not a number in JSON"),
+        (
+            lambda text: text.replace('"seconds": ', '"seconds": -Infinity, "more": '),
+            "-Infinity is not a number in JSON",
+        ),
         (lambda text: text.replace('"seed": ', '"seed": 7, "seed": '), "the key 'seed' is there twice"),
     ],
 )
