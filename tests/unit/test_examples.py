@@ -13,6 +13,7 @@ HOMES = (
     "core.messages",
     "core.params",
     "core.site",
+    "guard.guarded",
 )
 """Modules of the package with at least one example each."""
 
