@@ -129,7 +129,7 @@ def distances(models: Sequence[Params]) -> NDArray[np.float64]:
 
     In batch norm's own measure: a mean in standard deviations of its channel, a variance as a multiple, both in root
     mean square over a layer's channels. A channel counts for at most 2 FAR: a few channels that are all but dead at
-    most sites and alive at one must not make that site look impossible. A variance that is too small does no harm in a mean.
+    most sites and alive at one must not make this site look impossible. A too small variance does no harm in a mean.
     """
     found = np.zeros(len(models))
     for at_mean, at_variance in models[0].layout.running_statistics:
