@@ -14,6 +14,9 @@ HOMES = (
     "core.params",
     "core.site",
     "guard.guarded",
+    "record.entries",
+    "record.folder",
+    "record.ledger",
 )
 """Modules of the package with at least one example each."""
 
