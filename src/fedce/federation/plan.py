@@ -42,7 +42,7 @@ class Plan:
             _check_draw(config, self.algorithm)
         if self.algorithm.traits.sites_claim_novelty and config.model.stays == "norms":
             raise ConfigError(
-                "model.norm = 'site-affine': with estimate='site' a site measures its own novelty by everybody's "
+                "model.norm = 'site-affine': with estimate='site' a site measures its own novelty by the common "
                 "update, which has no scale and shift then; set model.norm to site, or estimate to server"
             )
         for kind in config.freerider.plant.values():

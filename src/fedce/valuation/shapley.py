@@ -82,7 +82,7 @@ def sampled(
 ) -> Sampled:
     """GTG-Shapley (Liu et al. 2022): guided, truncated permutation sampling; for more players than `exact` can handle.
 
-    `tolerance`, in the unit of the utility, truncates: a game whose whole gain is within it is worth 0 to everybody,
+    `tolerance`, in the unit of the utility, truncates: a game whose whole gain is within it is worth 0 to every player,
     and once a prefix is that close to U(all), the players after it add nothing. 0 truncates nothing.
     `convergence` stops when no standard error exceeds this fraction of the mean absolute value; 0 never stops early.
     The paper stops when the running mean moves little instead, which any running mean does in time, right or wrong.
