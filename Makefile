@@ -15,7 +15,7 @@ help:
 	@sed -n 's/^# //p' Makefile
 
 demo: .venv/installed
-	$(BIN)/fedce run --data fundus6 --scale demo --out runs/demo --replace
+	$(BIN)/fedce run --data fundus6 --scale demo --alone --out runs/demo --replace
 	@echo "open runs/demo/report.html in a browser"
 
 test: .venv/installed-dev

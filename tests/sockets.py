@@ -3,29 +3,32 @@
 import ipaddress
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from threading import Event, Thread
 from time import monotonic, sleep
 
 
-def connections_of(pids: Iterable[int]) -> set[str]:
-    """The other ends of all sockets of these processes."""
-    wanted = set()
+def connections_of(pids: Iterable[int], wanted: Callable[[str], bool] = lambda end: True) -> set[str]:
+    """The other ends of all sockets of these processes; of those that are wanted."""
+    end_by_socket = {}
+    for table in ("tcp", "tcp6", "udp", "udp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[9] != "0" and wanted(end := _address(fields[2])):
+                end_by_socket[fields[9]] = end
+    # Mostly there are none, and the hundreds of open files of a federation need not be read.
+    return {end_by_socket[found] for found in _sockets_of(pids) if found in end_by_socket} if end_by_socket else set()
+
+
+def _sockets_of(pids: Iterable[int]) -> Iterator[str]:
     for pid in pids:
         with suppress(OSError):
             for link in Path(f"/proc/{pid}/fd").iterdir():
                 with suppress(OSError):
                     if found := re.fullmatch(r"socket:\[(\d+)\]", str(link.readlink())):
-                        wanted.add(found[1])
-    ends = set()
-    for table in ("tcp", "tcp6", "udp", "udp6"):
-        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
-            fields = line.split()
-            if fields[9] in wanted:
-                ends.add(_address(fields[2]))
-    return ends
+                        yield found[1]
 
 
 def _address(text: str) -> str:
@@ -72,7 +75,7 @@ class Watcher:
         while not self._stop.wait(0.05):
             pids = self.processes()
             self.n_processes = max(self.n_processes, len(pids))
-            self.outside |= {end for end in connections_of(pids) if is_outside(end)}
+            self.outside |= connections_of(pids, is_outside)
 
     def __enter__(self) -> "Watcher":
         self._before = {folder.name for folder in Path("/proc").iterdir()}

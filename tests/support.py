@@ -191,6 +191,8 @@ def write_site(root: Path, site: str, n: int = 8, size=(32, 32), mode="RGB", val
 
 
 HOSPITALS = ("east", "north", "south")
+PLANNED = ("--rounds", "3", "--set", "model.channels=[4,8]", "--alone")
+"""A quick run by the plan, which has no recipe of its own."""
 
 
 def events_of(folder: Path) -> list[str]:

@@ -72,7 +72,7 @@ def served(path: Path, clock: Callable[[], float]) -> Iterator[WatchServer]:
 
 
 def get(server: WatchServer, path: str = "state", method: str = "GET", **headers: str) -> str:
-    with urlopen(Request(server.address + path, method=method, headers=headers), timeout=10) as answer:
+    with urlopen(Request(server.address + path, method=method, headers=headers), timeout=60) as answer:
         return answer.read().decode()
 
 
@@ -294,7 +294,7 @@ def test_ctrl_c_ends_it_without_a_word(growing: Growing):
         line = running.stdout.readline()
         assert line.startswith(f"watching {growing.path} at http://127.0.0.1:")
         running.send_signal(signal.SIGINT)
-        out, err = running.communicate(timeout=20)
+        out, err = running.communicate(timeout=120)
     assert (running.returncode, out, err) == (0, "", "")
 
 

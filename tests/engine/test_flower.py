@@ -25,8 +25,8 @@ from fedce.engines.flower.launch import QUIET, Federation
 from fedce.engines.launching import Programs
 from fedce.record.entries import Join
 from fedce.record.folder import RunFolder
-from sockets import Watcher, connections_of, wait_for
-from support import HOSPITALS, events_of
+from sockets import Watcher, connections_of, is_outside, wait_for
+from support import HOSPITALS, PLANNED, events_of
 from tls import write_certificates, write_node_key
 
 SMALL = {"model.channels": [4, 8], "rounds": 3}
@@ -37,10 +37,10 @@ LIMIT = 300.0
 REFUSED = "another key than the 'east' that joined before"
 
 
-def test_the_same_bits_and_nobody_outside_is_spoken_to(tmp_path: Path, images: Path, local: Path):
+def test_the_same_bits_and_nobody_outside_is_spoken_to(tmp_path: Path, images: Path, planned: Path):
     mark = secrets.token_hex(8)
-    command = [sys.executable, "-m", "fedce", "run", "--engine", "flower", "--data", images, "--rounds", "3"]
-    command += ["--set", "model.channels=[4,8]", "--set", "engine.min_sites=3", "--out", tmp_path / "run"]
+    command = [sys.executable, "-m", "fedce", "run", "--engine", "flower", "--data", images, *PLANNED]
+    command += ["--set", "engine.min_sites=3", "--out", tmp_path / "run"]
     with Watcher(mark) as watcher:
         done = subprocess.run(
             [str(part) for part in command],
@@ -51,7 +51,8 @@ def test_the_same_bits_and_nobody_outside_is_spoken_to(tmp_path: Path, images: P
             check=False,
         )
     assert done.returncode == 0, done.stderr
-    assert same(tmp_path / "run", local)
+    assert same(tmp_path / "run", planned)
+    assert RunFolder(tmp_path / "run").results["gain"] == RunFolder(planned).results["gain"]
     assert watcher.n_processes > 2 * len(HOSPITALS)
     assert watcher.outside == set()
     # Whatever was started has ended; the sites' own processes notice it within a second.
@@ -66,7 +67,7 @@ def test_the_watcher_sees_what_goes_outside():
     )
     process = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "FEDCE_MARK": mark})
     try:
-        wait_for(lambda: any("192.0.2.1" in end for end in connections_of([process.pid])), LIMIT, "not seen")
+        wait_for(lambda: "192.0.2.1:9" in connections_of([process.pid], is_outside), LIMIT, "not seen")
     finally:
         process.kill()
         process.wait()

@@ -30,7 +30,7 @@ from fedce.learning.metrics import METRICS
 from fedce.record.folder import RunFolder
 from fedce.site.wire import Parcel
 from sockets import Watcher, wait_for
-from support import HOSPITALS
+from support import HOSPITALS, PLANNED
 
 ROOT = Path(__file__).parents[2]
 SMALL = {
@@ -46,12 +46,11 @@ LIMIT = 300.0
 
 
 def test_killed_and_resumed_it_gives_the_same_bits_and_nobody_outside_is_spoken_to(
-    tmp_path: Path, images: Path, local: Path
+    tmp_path: Path, images: Path, planned: Path
 ):
     out, mark = tmp_path / "run", secrets.token_hex(8)
     begin = [sys.executable, "-m", "fedce", "run"]
-    first = [*begin, "--engine", "nvflare", "--data", images, "--rounds", "3"]
-    first += ["--set", "model.channels=[4,8]", "--set", "engine.min_sites=3"]
+    first = [*begin, "--engine", "nvflare", "--data", images, *PLANNED, "--set", "engine.min_sites=3"]
     environment = {**os.environ, "FEDCE_MARK": mark}
     with Watcher(mark) as watcher:
         with subprocess.Popen([*map(str, first), "--out", out], env=environment, stdout=-3, stderr=-3) as process:
@@ -63,7 +62,8 @@ def test_killed_and_resumed_it_gives_the_same_bits_and_nobody_outside_is_spoken_
         done = subprocess.run(again, env=environment, capture_output=True, text=True, timeout=LIMIT, check=False)
         assert done.returncode == 0, done.stderr
         wait_for(lambda: not watcher.processes(), LIMIT, "processes are left")
-    assert same(out, local)
+    assert same(out, planned)
+    assert RunFolder(out).results["gain"] == RunFolder(planned).results["gain"]
     assert watcher.n_processes > len(HOSPITALS)
     assert watcher.outside == set()
     kinds = [line.kind for line in RunFolder(out).ledger()]

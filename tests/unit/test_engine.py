@@ -30,6 +30,10 @@ class FakeParticipants:
         return layout(2)
 
     @property
+    def whole_layout(self):
+        return layout(2)
+
+    @property
     def keeps(self):
         return self.algorithm.keeps
 

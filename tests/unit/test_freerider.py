@@ -143,8 +143,8 @@ def test_to_the_letter_the_ledger_has_the_cosine_with_what_the_round_made(tmp_pa
     run = fedce("run", "--scale", "tiny", "--rounds", 2, "--out", tmp_path / "run", *settings, "--json")
     found = json.loads(run.stdout)
     first, second = RunFolder(tmp_path / "run").rounds()
-    gaps = {site: second["sites"][site]["score"] - facts["score_local"] for site, facts in first["sites"].items()}
-    for site, facts in first["sites"].items():
+    gaps = {site: second.sites[site].score - facts.score_local for site, facts in first.sites.items()}
+    for site, facts in first.sites.items():
         # A site's own update is part of the common one, and of the others' it is not.
-        assert facts["similarity_global"] > facts["similarity"]
-        assert found["freerider"][site]["scores"][0] == pytest.approx(-facts["similarity_global"] * gaps[site])
+        assert facts.similarity_global > facts.similarity
+        assert found["freerider"][site]["scores"][0] == pytest.approx(-facts.similarity_global * gaps[site])

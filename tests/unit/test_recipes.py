@@ -51,7 +51,7 @@ def test_a_resolved_experiment_holds_everything(tmp_path: Path):
 @pytest.mark.parametrize(
     ("tree", "line"),
     [
-        ({"recipe": "papr"}, "recipe: unknown recipe, did you mean 'paper'?; known: small, paper (got 'papr')"),
+        ({"recipe": "papr"}, "recipe: unknown recipe, did you mean 'paper'?; known: plan, small, paper (got 'papr')"),
         ({"recipe": 3}, "recipe: input should be a valid string (got 3)"),
         ({"recipe": "paper", "train": 3}, "train:"),
     ],

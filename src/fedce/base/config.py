@@ -171,6 +171,9 @@ class ModelConfig(_Table):
     and shift stay there too (FedBN). Both also apply to the norm layers of a network given by import path."""
     options: dict[str, Any] = {}
     """Constructor arguments of a network given by import path."""
+    weights: str | None = None
+    """A file of weights to start from (safetensors, or a plain state dict). Tensors that fit by name and shape are
+    used."""
 
     @property
     def stays(self) -> Literal["nothing", "statistics", "norms"]:
@@ -295,6 +298,8 @@ class Config(_Table):
     """Seed of the initial weights and of local training."""
     rounds: Positive | None = None
     """Number of rounds; unset: 3, 150 or 200 for the scales tiny, demo and paper, and 100 for a folder."""
+    patience: Positive | None = None
+    """Stop when the sites' mean validation score, smoothed over five rounds, has not risen for this many rounds."""
     leave_out: tuple[str, ...] = ()
     """Sites that are evaluated but do not train; leave-one-out and Shapley values use this key."""
     sites_per_round: Annotated[int, Field(ge=2)] | None = None

@@ -238,16 +238,17 @@ def watch(run_folder: Path, port: int, no_browser: bool) -> None:
 @click.argument("images", metavar="IMAGES...", nargs=-1, required=True, type=PATH)
 @out_option("Where the masks go.", required=True)
 @click.option("--site", metavar="NAME", help="Use this site's own model, where each site has one.")
+@click.option("--best", is_flag=True, help="Use the common model of the best round, not of the last.")
 @click.option("--adapt", is_flag=True, help="Estimate batch-norm statistics from these images; for a new hospital.")
 @trust_code_option
 @one_line_errors
 def predict(
-    run_folder: Path, images: tuple[Path, ...], out: Path, site: str | None, adapt: bool, trust_code: bool
+    run_folder: Path, images: tuple[Path, ...], out: Path, site: str | None, best: bool, adapt: bool, trust_code: bool
 ) -> None:
     """Segment images with a run's model: a mask and an overlay picture for each."""
     from fedce.questions.predict import predict_files
 
     if adapt:
         click.echo(f"batch-norm statistics estimated from these {len(images)} images; no mask is used", err=True)
-    for path in predict_files(run_folder, images, out, site, adapt=adapt, trust_code=trust_code):
+    for path in predict_files(run_folder, images, out, site, adapt=adapt, best=best, trust_code=trust_code):
         click.echo(path)

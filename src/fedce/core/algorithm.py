@@ -102,6 +102,10 @@ class State:
     """How often each site was drawn, if not all sites take part in every round."""
     notes: tuple[str, ...] = ()
     """What the method has to say about the last round; written to the ledger."""
+    scores: tuple[float, ...] = ()
+    """The sites' mean validation score of each round's first model."""
+    best: Params | None = None
+    """The common model of the round with the best smoothed score so far."""
 
 
 class Answers(Sequence[Reply]):

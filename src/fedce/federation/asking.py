@@ -59,6 +59,8 @@ class Rules:
     limits: Limits | None = STANDARD
     draw: Draw | None = None
     """Draws the sites of a round, if not all take part in every round."""
+    patience: int | None = None
+    """Stop when the smoothed validation score has not risen for this many rounds."""
 
 
 @dataclass

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from importlib.metadata import version
+from pathlib import Path
 from time import time
 from typing import Any
 
@@ -12,7 +13,9 @@ from fedce.algorithms.reconstruction import reconstructed_values
 from fedce.base.config import Config
 from fedce.base.files import digest_of, write_json
 from fedce.core.algorithm import State
+from fedce.core.best import best_round
 from fedce.core.messages import Reply
+from fedce.core.params import Params
 from fedce.core.recorded import Flag
 from fedce.data import Sites
 from fedce.data.splits import NAMES
@@ -68,7 +71,12 @@ def round_line(done: Round, members: Iterable[str], leave_out: Sequence[str]) ->
 
 def digests_of(run_folder: RunFolder, replies: Mapping[str, Reply]) -> dict[str, str]:
     """Digests of the files that belong to the end: models, and the examples."""
-    files = [run_folder.model_file, *map(run_folder.site_model_file, replies), run_folder.examples_file]
+    files = [
+        run_folder.model_file,
+        run_folder.best_file,
+        *map(run_folder.site_model_file, replies),
+        run_folder.examples_file,
+    ]
     return {str(file.relative_to(run_folder.path)): digest_of(file) for file in files if file.exists()}
 
 
@@ -78,6 +86,7 @@ def end_line(plan: Plan, state: State, replies: Mapping[str, Reply], rejected: M
         "kind": "end",
         "time": time(),
         "model": _model_digest(plan, state, replies),
+        **({} if best_model(state, replies) is None else {"best_round": best_round(all_scores(state, replies))}),
         "shares": dict(state.shares),
         "evaluations": {
             site: {**reply.evaluation.entry, **({"signed": dict(reply.signed)} if reply.signed else {})}
@@ -148,6 +157,8 @@ def about_run(plan: Plan, run_folder: RunFolder) -> dict[str, Any]:
         "config": sha256(_decisive(plan.config).encode()).hexdigest(),
         # A later check of the ledger reads the experiment from this file.
         "config_file": digest_of(run_folder.config_file),
+        # What the run started from follows from the experiment and, if there is one, from this file.
+        **({"weights": digest_of(Path(weights))} if (weights := plan.config.model.weights) else {}),
         "sites": sites,
     }
 
@@ -172,6 +183,8 @@ LATER: Mapping[str, Any] = {
     "alone": False,
     "personalise": 0,
     "train.schedule": "constant",
+    "model.weights": None,
+    "patience": None,
 }
 """Keys that experiments did not have when format 4 began, with the values that they implied then."""
 
@@ -187,3 +200,16 @@ def _model_digest(plan: Plan, state: State, replies: Mapping[str, Reply]) -> str
         return state.params.digest
     own = "".join(reply.params.digest for _, reply in sorted(replies.items()) if reply.params is not None)
     return sha256(own.encode()).hexdigest()
+
+
+def all_scores(state: State, replies: Mapping[str, Reply]) -> list[float]:
+    """The mean validation score of each round's first model, and of the last model."""
+    last = [reply.evaluation.validation_dice for reply in replies.values() if reply.evaluation]
+    return [*state.scores, sum(last) / len(last)]
+
+
+def best_model(state: State, replies: Mapping[str, Reply]) -> Params | None:
+    """The model of the best round, perhaps the last one; None where sites have no common model, or no round ran."""
+    if state.best is None:
+        return None
+    return state.params if best_round(all_scores(state, replies)) == len(state.scores) else state.best

@@ -7,6 +7,7 @@ from time import perf_counter
 import numpy as np
 
 from fedce.core.algorithm import Algorithm, State
+from fedce.core.best import best_round, has_stalled
 from fedce.core.draw import draws_of
 from fedce.core.messages import Reply
 from fedce.core.params import Layout, Vector, cosine, inner_products, sketch
@@ -54,8 +55,12 @@ class Round:
     @property
     def mean_score(self) -> float:
         """Mean validation score of the model that this round started from."""
-        scores = [reply.score for reply in self.replies.values() if reply.score is not None]
-        return sum(scores) / len(scores)
+        return mean_score_of(self.replies)
+
+
+def mean_score_of(replies: Mapping[str, Reply]) -> float:
+    scores = [reply.score for reply in replies.values() if reply.score is not None]
+    return sum(scores) / len(scores)
 
 
 def rounds(
@@ -64,7 +69,8 @@ def rounds(
     """Run the rounds that are left."""
     rules = rules or Rules()
     draw = rules.draw
-    while state.round_no < n_rounds:
+    has_common_model = algorithm.traits.exchanges and not algorithm.traits.personal
+    while state.round_no < n_rounds and not has_stalled(state.scores, rules.patience):
         start = perf_counter()
         out = (*rules.leave_out, *state.expelled)
         everybody = tuple(site for site in engine.sites(state.sites) if site not in out)
@@ -79,7 +85,19 @@ def rounds(
         after = algorithm.round(replace(state, sites=asked), checked.ask)
         expelled = (*state.expelled, *(site for site in asked if site not in after.sites))
         sites = tuple(site for site in everybody if site not in expelled)
-        round_no, state = state.round_no, replace(after, sites=sites, expelled=expelled, strangers=checked.strangers)
+        scores = (*state.scores, mean_score_of(checked.replies))
+        is_best = has_common_model and best_round(scores) == len(scores) - 1
+        round_no, state = (
+            state.round_no,
+            replace(
+                after,
+                sites=sites,
+                expelled=expelled,
+                strangers=checked.strangers,
+                scores=scores,
+                best=state.params if is_best else state.best,
+            ),
+        )
         if draw:
             state = replace(state, draws={**draws, **{site: draws[site] + 1 for site in asked}})
         similarity = similarity_to_others(checked.updates, state.rho)

@@ -14,7 +14,7 @@ from fedce.base.config import BUILT_IN, Config
 from fedce.base.errors import ConfigError, nearest
 from fedce.core.algorithm import Algorithm, State
 from fedce.core.messages import Member, Reply, Task
-from fedce.core.params import Layout, part_of, shared_layout
+from fedce.core.params import Layout, Params, part_of, shared_layout
 from fedce.core.site import Memory
 from fedce.core.site import Site as LocalSite
 from fedce.data import Sites
@@ -22,6 +22,7 @@ from fedce.guard.border import Limits
 from fedce.learning import networks
 from fedce.learning.learner import Learner, loss_path
 from fedce.learning.metrics import Measures, metric_path
+from fedce.learning.pretrained import start_from
 from fedce.site import attacks
 from fedce.site.hospital import member_of, perform
 from fedce.site.own import ForItself
@@ -112,7 +113,13 @@ class Plan:
 
     def initial_state(self) -> State:
         members = sorted(self.members.keys() - set(self.config.leave_out))
-        return self.algorithm.begin(members, part_of(self.learner.initial, self.layout))
+        return self.algorithm.begin(members, self.first_model)
+
+    @cached_property
+    def first_model(self) -> Params:
+        """The common model before the first round."""
+        built = part_of(self.learner.initial, self.layout)
+        return start_from(built, Path(self.config.model.weights))[0] if self.config.model.weights else built
 
 
 def _check_draw(config: Config, algorithm: Algorithm) -> None:
@@ -211,7 +218,8 @@ def resolve(config: Config) -> Config:
         root = str(Path(data.root).resolve()) if data.root else None
         data = data.model_copy(update={"source": str(Path(data.source).resolve()), "root": root})
     norm = "site-affine" if algorithm.traits.keeps_norms else config.model.norm
-    model = config.model.model_copy(update={"norm": norm})
+    weights = str(Path(config.model.weights).resolve()) if config.model.weights else None
+    model = config.model.model_copy(update={"norm": norm, "weights": weights})
     return config.model_copy(update={"algorithm": table, "data": data, "model": model})
 
 

@@ -15,7 +15,7 @@ from fedce.core.messages import Choice, Member, Reply
 from fedce.core.params import Params, completed, pooled, to_named
 from fedce.federation.asking import Engine, Rules
 from fedce.federation.checkpoint import Checkpoints, load_saved
-from fedce.federation.lines import digests_of, end_line, round_line
+from fedce.federation.lines import best_model, digests_of, end_line, round_line
 from fedce.federation.loop import evaluate, rounds
 from fedce.federation.plan import Participants, Plan
 from fedce.guard import PROBATION
@@ -161,6 +161,7 @@ def finish(
         tell_all=tell_all,
         limits=plan.limits,
         draw=Draw(config.sites_per_round, config.seed) if config.sites_per_round else None,
+        patience=config.patience,
     )
     for done in rounds(plan.algorithm, state, engine, n_rounds, rules):
         content = round_line(done, plan.members, config.leave_out)
@@ -219,7 +220,9 @@ def _write_models(run_folder: RunFolder, plan: Plan, state: State, replies: Mapp
     own = {site: reply.params for site, reply in replies.items() if reply.params is not None and plan.personal}
     if not plan.algorithm.traits.personal:
         federated = {site: model for site, model in own.items() if _keeps(replies[site]) != "alone"}
-        write(run_folder.model_file, _common_model(plan, state, federated))
+        write(run_folder.model_file, _common_model(plan, state.params, federated))
+        if (best := best_model(state, replies)) is not None:
+            write(run_folder.best_file, _common_model(plan, best, federated))
     for site, params in own.items():
         write(run_folder.site_model_file(site), params)
 
@@ -229,14 +232,14 @@ def _keeps(reply: Reply) -> Choice:
     return beside.keeps if beside else "common"
 
 
-def _common_model(plan: Plan, state: State, own: Mapping[str, Params]) -> Params:
+def _common_model(plan: Plan, exchanged: Params, own: Mapping[str, Params]) -> Params:
     """The model for somebody who has no model of their own.
 
     If some entries stay at the sites, they are pooled from the models that the sites send at the end.
     """
     if plan.layout == plan.whole_layout:
-        return state.params
-    return completed(state.params, pooled([own[site] for site in sorted(own)]) if own else plan.learner.initial)
+        return exchanged
+    return completed(exchanged, pooled([own[site] for site in sorted(own)]) if own else plan.learner.initial)
 
 
 def _examples(participants: Participants, state: State, replies: Mapping[str, Reply]) -> dict[str, Example]:

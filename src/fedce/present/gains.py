@@ -22,7 +22,7 @@ def gain_sentences(results: Mapping[str, Any]) -> list[str]:
     if level:
         said.append(
             f"No difference from training alone that this run can show: {_named(level, gain, intervals)}"
-            + ("." if losing or gaining else ", which is every site.")
+            + (", which is every site." if len(level) == len(gain) > 1 else ".")
         )
     return said
 

@@ -23,7 +23,7 @@ import torch
 from fedce import __version__
 from fedce.base.config import Config, DataConfig
 from fedce.base.errors import EngineError, FedceError, RunError
-from fedce.base.files import write_bytes
+from fedce.base.files import digest_of, write_bytes
 from fedce.data import Sites, load_sites
 from fedce.engines.local import can_fork, default_workers
 from fedce.engines.shared import serve_parent
@@ -72,7 +72,8 @@ class Store:
         what = resolved.model_dump(mode="json", exclude={"engine": True, "data": {"source"}})
         fingerprints = [site.fingerprint for site in self.sites(config.data)]
         device = str(choose_device(config.engine.device))
-        text = json.dumps([_code_version(), versions(), device, what, fingerprints], sort_keys=True)
+        weights = [digest_of(Path(resolved.model.weights))] if resolved.model.weights else []
+        text = json.dumps([_code_version(), versions(), device, what, fingerprints, *weights], sort_keys=True)
         source = Path(config.data.source).name
         name = f"{source}-{config.algorithm.name.replace(':', '.')}-{config.seed}"
         return self.folder / f"{name}-{sha256(text.encode()).hexdigest()[:16]}"

@@ -31,10 +31,12 @@ def predict_files(
     site: str | None = None,
     *,
     adapt: bool = False,
+    best: bool = False,
     trust_code: bool = False,
 ) -> Iterator[Path]:
     """Segment images and volumes. With `trust_code`, Python code that the run names is run: network, loss and format.
 
+    With `best`, the common model of the best round is used in place of the last one's.
     With `adapt`, the batch-norm statistics of the model are those of these images: for a hospital that took no part.
     An image gives NAME.png (the mask, with the values of data.classes) and NAME-overlay.png; a volume NAME.nii.gz, in
     the place and orientation of the volume, and an overlay of the slice where most was found.
@@ -42,7 +44,7 @@ def predict_files(
     run = RunFolder.open(run_path)
     if not trust_code:
         check_names_no_code(run, "data.format")
-    learner, classes, shape = load_learner(run, site, trust_code=trust_code)
+    learner, classes, shape = load_learner(run, site, best=best, trust_code=trust_code)
     formats = Formats.named_by(run.config.data.format)
     stems = [(formats.file(path), out / formats.stem(path)) for path in images]
     _check_targets(stems)
@@ -119,12 +121,16 @@ def _save(path: Path, picture: Image.Image) -> None:
         picture.save(aside, format="PNG")
 
 
-def load_learner(run: RunFolder, site: str | None, *, trust_code: bool) -> tuple[Learner, Classes, Shape]:
+def load_learner(
+    run: RunFolder, site: str | None, *, best: bool = False, trust_code: bool
+) -> tuple[Learner, Classes, Shape]:
     """The run's network with its weights, its classes, and the shape of the images that it was trained on."""
     config = run.config
     if not trust_code:
         check_names_no_code(run, "model.name", "train.loss")
-    path = run.site_model_file(site) if site else run.model_file
+    if site and best:
+        raise ConfigError("--best is for the common model; a site's own model is its last: leave out --site or --best")
+    path = run.site_model_file(site) if site else run.best_file if best else run.model_file
     if not path.exists():
         own = sorted(file.stem for file in run.site_model_file("").parent.glob("*.safetensors"))
         if own:

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping
 
 from fedce import algorithms
+from fedce.core.best import has_stalled
 from fedce.core.draw import Draw
 from fedce.record.checks import Part
 from fedce.record.entries import End, Join, Round
@@ -43,7 +44,10 @@ class Attendance(Part):
     def _rounds(self, ledger: Ledger) -> None:
         n_rounds = len(ledger.rounds)
         expected = self.config.n_rounds if set(ledger.begun.sites) - set(self.config.leave_out) else 0
-        if ledger.end is not None and n_rounds != expected:
+        if ledger.end is None or n_rounds == expected:
+            return
+        scores = [done.mean_score for done in ledger.rounds]
+        if not (n_rounds < expected and has_stalled(scores, self.config.patience)):
             self.problems.append(f"the run ended after {n_rounds} rounds, but its experiment has {expected}")
 
     def _round(self, where: str, done: Round, members: Collection[str]) -> None:

@@ -242,6 +242,8 @@ class EvaluationFacts(Form):
 class End(Line):
     kind: Literal["end"]
     model: str
+    best_round: Count | None = None
+    """After how many rounds the common model was best by its smoothed validation score; None: there is none."""
     shares: Mapping[str, Share]
     files: Mapping[str, str] = {}
     evaluations: Mapping[str, EvaluationFacts] = {}

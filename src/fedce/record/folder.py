@@ -44,6 +44,7 @@ class RunFolder:
         self.ledger_file = path / "ledger.jsonl"
         self.results_file = path / "results.json"
         self.model_file = path / "model.safetensors"
+        self.best_file = path / "best.safetensors"
         self.report_file = path / "report.html"
         self.examples_file = path / "examples.png"
         self.splits_file = path / "splits.json"
@@ -111,7 +112,7 @@ class RunFolder:
         for own in (self.path / "checkpoint", self.path / "models"):
             shutil.rmtree(own, ignore_errors=True)
         pages = (self.report_file, self.examples_file)
-        files = (self.results_file, self.model_file, *pages, self.splits_file, self.log_file)
+        files = (self.results_file, self.model_file, self.best_file, *pages, self.splits_file, self.log_file)
         extra = (*self.path.glob("value-*.json"), *self.path.glob("member-*.html"), *self.path.glob("allocation.*"))
         for file in (*files, *extra, self.ledger_file, self.config_file, self.lock_file):
             file.unlink(missing_ok=True)

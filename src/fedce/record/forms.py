@@ -120,6 +120,8 @@ class Results(Form):
     seconds: Annotated[Number, Field(ge=0)]
     megabytes: Number = 0.0
     model_sha256: str
+    best_round: Count | None = None
+    best_score: Score | None = None
     device: str
     command: str
     versions: dict[str, str]

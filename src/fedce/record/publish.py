@@ -22,6 +22,10 @@ FLOOR = 0.05
 cases moves the shares."""
 
 
+BESIDE = ("alone", "gain", "gain_interval", "keeps")
+"""What the results hold of a site's other models, where it trained alone too, or personalised."""
+
+
 def member_view(run: RunFolder, site: str) -> dict[str, Any]:
     """What concerns one site: its share, its interval, its Dice, what was seen of it; nothing about any other site."""
     results = checked(run).results
@@ -42,6 +46,7 @@ def member_view(run: RunFolder, site: str) -> dict[str, Any]:
         "dice_interval": results.get("dice_interval", {}).get(site),
         "test_cases": results.get("test_cases", {}).get(site),
         "dice_without": results["dice_without"].get(site),
+        **{key: {site: results[key][site]} for key in BESIDE if site in results.get(key, {})},
         **_own_metrics(results, site),
         "train_images": results["train_images"].get(site),
         "flags": [

@@ -11,6 +11,7 @@ from typing import Any
 from fedce.algorithms import Algorithm, Standalone, Uniform, built_in
 from fedce.base.config import Config
 from fedce.base.errors import RunError
+from fedce.core.best import best_round, smoothed
 from fedce.core.messages import Evaluation, Measured
 from fedce.guard import alarms as freerider
 from fedce.record.entries import End, Round, Session
@@ -36,7 +37,7 @@ def results_of(config: Config, ledger: Ledger, *, over_rounds: bool = False) -> 
     found: dict[str, Any] = {
         "algorithm": config.algorithm.name,
         "data": config.data.source,
-        "rounds": config.n_rounds,
+        "rounds": len(rounds) if config.patience else config.n_rounds,
         "seed": config.seed,
         "contributions": {**dict.fromkeys(sites, 0.0), **shares},
         "order_settled_from": _order_settled_from(rounds),
@@ -49,6 +50,7 @@ def results_of(config: Config, ledger: Ledger, *, over_rounds: bool = False) -> 
         "rounds_unused": _rounds_unused(rounds),
         "seconds": round(sum(done.seconds for done in rounds), 2),
         "model_sha256": end.model,
+        **_best(rounds, end),
         "command": session.command,
         "versions": session.versions,
     }
@@ -62,6 +64,15 @@ def results_of(config: Config, ledger: Ledger, *, over_rounds: bool = False) -> 
     if ledger.format >= 3:
         found |= _network(config, rounds, end, found["validation_dice"])
     return found
+
+
+def _best(rounds: Sequence[Round], end: End) -> dict[str, Any]:
+    """After how many rounds the common model was best, and its smoothed score; nothing of an earlier version's run."""
+    if end.best_round is None:
+        return {}
+    last = [said.validation_dice for said in end.evaluations.values()]
+    scores = [*(done.mean_score for done in rounds), sum(last) / len(last)]
+    return {"best_round": best_round(scores), "best_score": max(smoothed(scores))}
 
 
 def _algorithm(config: Config, end: End, format_no: int) -> Algorithm | None:

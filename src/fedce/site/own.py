@@ -29,7 +29,8 @@ class ForItself:
 
 def step_alone(site: Site, task: Task, before: Memory | None, initial: Params) -> Solo:
     """The round's training again, of the model that is trained alone."""
-    solo = before.solo if before and before.solo else Solo(initial)
+    # In the first round all sites start from one model; a site that joins later starts from the network as built.
+    solo = before.solo if before and before.solo else Solo(task.params if task.round_no == 0 else initial)
     trained = site.train(solo.params, task.round_no, solo.moments)
     return Solo(trained.params, trained.moments)
 

@@ -1,0 +1,108 @@
+"""Does a hospital gain by joining? The plan's recipe against training alone, and at a hospital that took no part.
+
+For each federation the experiment is planned from its data, and trained with several seeds beside every site alone with
+as many steps. With --unseen, each site in turn is left out of the plan and of the training; the common model is then
+used there with pooled batch-norm statistics, and with statistics estimated from the site's training images without
+their masks (as `fedce predict --adapt` does), beside what the site reaches alone.
+
+    python -m benchmarks.nobody_loses --store STORE [--data fundus6,prostate6,DIR] [--seeds 0,1,2] [--set KEY=VALUE]
+                                      [--algorithm fedce] [--unseen]
+"""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from fedce.base.config import Config, parse_assignment, written
+from fedce.data.fingerprint import look_at
+from fedce.federation.plan import Participants
+from fedce.federation.session import Result
+from fedce.learning.planning import completed_by, known_in, plan_of
+from fedce.questions.jobs import Store
+from fedce.questions.predict import load_learner
+from fedce.record.folder import RunFolder
+from fedce.site.hospital import Hospital
+
+
+def planned_for(source: str, changes: dict[str, Any], leave_out: Sequence[str] = ()) -> Config:
+    """The experiment planned from all sites but those left out."""
+    tree = written(None, {"data.source": source, "alone": True, "guard": "off", **changes})
+    known = known_in(tree)
+    if leave_out:
+        others = tuple(name.site for name in known.sites if name.site not in leave_out)
+        known = look_at(completed_by(tree, plan_of(known)).config.data.model_copy(update={"sites": others}))
+        tree = {**tree, "leave_out": tuple(leave_out)}
+    return completed_by(tree, plan_of(known)).config
+
+
+def table(source: str, config: Config, results: Sequence[Result]) -> list[str]:
+    """A row a site: means over seeds, in per cent."""
+    sites = list(results[0].dice)
+    name = Path(source).name
+    lines = [
+        f"{name}, {config.algorithm.name}, {config.n_rounds} rounds, {len(results)} seeds, Dice in %:",
+        "| site | together | alone | gain | gain by seed |",
+        "|---|---|---|---|---|",
+    ]
+    for site in sites:
+        gains = [100 * result.values["gain"][site] for result in results]
+        together = fmean(100 * result.dice[site] for result in results)
+        alone = fmean(100 * result.values["alone"][site] for result in results)
+        by_seed = ", ".join(f"{gain:+.1f}" for gain in gains)
+        lines.append(f"| {site} | {together:.1f} | {alone:.1f} | {fmean(gains):+.1f} | {by_seed} |")
+    for what, values in (("together", [r.dice for r in results]), ("alone", [r.values["alone"] for r in results])):
+        means = [fmean(one.values()) for one in values]
+        spread = fmean(stdev(one.values()) for one in values)
+        worst = fmean(min(one.values()) for one in values)
+        lines.append(f"{what}: mean {100 * fmean(means):.1f}, deviation {100 * spread:.1f}, worst {100 * worst:.1f}")
+    return lines
+
+
+def unseen(source: str, changes: dict[str, Any], store: Store, sites: Sequence[str]) -> list[str]:
+    """A row a site that took no part."""
+    lines = ["| site that took no part | pooled statistics | adapted | alone |", "|---|---|---|---|"]
+    for site in sites:
+        config = planned_for(source, changes, [site])
+        result = store.run([config])[0]
+        participants = Participants(config, store.sites(config.data))
+        learner, classes, _ = load_learner(RunFolder(result.folder), None, trust_code=True)
+        data = next(one for one in participants.sites if one.name == site)
+        hospital = Hospital(data, learner, tuple(classes), config.seed)
+        model = learner.params
+        dice = [hospital.test_dice(one) for one in (model, hospital.adapted(model))]
+        alone = Participants(config.model_copy(update={"leave_out": ()}), store.sites(config.data))
+        trained, moments = alone.learner.initial, {}
+        for round_no in range(config.n_rounds):
+            after = alone.hospital(site).train(trained, round_no, moments)
+            trained, moments = after.params, after.moments
+        dice.append(alone.hospital(site).test_dice(trained))
+        lines.append(f"| {site} | " + " | ".join(f"{100 * value:.1f}" for value in dice) + " |")
+    return lines
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--store", type=Path, required=True)
+    options.add_argument("--data", default="fundus6,prostate6")
+    options.add_argument("--seeds", default="0,1,2")
+    options.add_argument("--algorithm", default="fedce")
+    options.add_argument("--set", dest="assignments", action="append", default=[])
+    options.add_argument("--unseen", action="store_true")
+    given = options.parse_args()
+    store = Store(given.store, print)
+    changes = {"algorithm.name": given.algorithm, **dict(map(parse_assignment, given.assignments))}
+    for source in given.data.split(","):
+        config = planned_for(source, changes)
+        if given.unseen:
+            names = [site.name for site in store.sites(config.data)]
+            print("\n".join([f"{Path(source).name}:", *unseen(source, changes, store, names)]), flush=True)
+            continue
+        seeds = [int(seed) for seed in given.seeds.split(",")]
+        results = store.run([config.model_copy(update={"seed": seed}) for seed in seeds])
+        print("\n".join(table(source, config, results)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""Weights from a local file to start from."""
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file
+from safetensors.torch import save_file
+
+from fedce.base.config import load
+from fedce.base.errors import ConfigError
+from fedce.data import load_sites
+from fedce.engines.starting import execute
+from fedce.federation.plan import Participants, resolve
+from fedce.record.folder import RunFolder
+
+TINY = {"data.scale": "tiny", "rounds": 1, "model.channels": (4, 8), "engine.workers": 1, "seed": 1}
+
+
+def made(path: Path, how: str) -> Path:
+    """Weights that a network with another seed has, in a file of some kind."""
+    other = Participants(resolve(load(None, {**TINY, "seed": 7})), load_sites("fundus6", scale="tiny"))
+    state = {name: value.clone() for name, value in other.learner.network.state_dict().items()}
+    if how == "safetensors":
+        save_file(state, path)
+    elif how == "prefixed":
+        torch.save({f"module.{name}": value for name, value in state.items()}, path)
+    else:
+        torch.save({"state_dict": state, "epoch": 3} if how == "inside" else state, path)
+    return path
+
+
+@pytest.mark.parametrize("how", ["safetensors", "plain", "inside", "prefixed"])
+def test_the_first_model_has_the_weights_of_the_file(tmp_path: Path, how):
+    path = made(tmp_path / ("w.safetensors" if how == "safetensors" else "w.pt"), how)
+    sites = load_sites("fundus6", scale="tiny")
+    here = Participants(resolve(load(None, {**TINY, "model.weights": str(path)})), sites).first_model
+    there = Participants(resolve(load(None, {**TINY, "seed": 7})), sites).first_model
+    np.testing.assert_array_equal(here.trainable, there.trainable)
+
+
+def test_what_does_not_fit_stays_as_it_was_built(tmp_path: Path):
+    sites = load_sites("fundus6", scale="tiny")
+    built = Participants(resolve(load(None, TINY)), sites).first_model
+    first = built.layout.entries[0]
+    save_file({first.name: torch.full(first.shape, 0.5), "another": torch.zeros(3)}, tmp_path / "w.safetensors")
+    found = Participants(
+        resolve(load(None, {**TINY, "model.weights": str(tmp_path / "w.safetensors")})), sites
+    ).first_model
+    assert (found.vector[: first.size] == 0.5).all()
+    np.testing.assert_array_equal(found.vector[first.size :], built.vector[first.size :])
+
+
+def test_a_run_records_which_file_it_started_from(tmp_path: Path):
+    path = made(tmp_path / "w.safetensors", "safetensors")
+    execute(load(None, {**TINY, "model.weights": str(path)}), tmp_path / "run", report=False)
+    start = RunFolder(tmp_path / "run").ledger().start
+    assert len(start.content["weights"]) == 64
+    assert load_file(tmp_path / "run" / "model.safetensors")
+
+
+class Evil:
+    def __reduce__(self):
+        return (Path("/tmp/never").touch, ())
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        (None, "there is no file"),
+        (b"not weights", "can't be read as safetensors or as a plain state dict"),
+        (pickle.dumps(Evil(), protocol=2), "can't be read as safetensors or as a plain state dict"),
+        ({"x": torch.zeros(2)}, "no tensor of .* fits the network by name and shape"),
+        ([1, 2], "holds a list, expected a state dict"),
+    ],
+    ids=["missing", "text", "code", "other tensors", "list"],
+)
+def test_a_file_that_can_not_be_used_is_one_line(tmp_path: Path, content, line):
+    path = tmp_path / "w.pt"
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    elif content is not None:
+        torch.save(content, path)
+    config = resolve(load(None, {**TINY, "model.weights": str(path)}))
+    with pytest.raises(ConfigError, match=line):
+        _ = Participants(config, load_sites("fundus6", scale="tiny")).first_model
+    assert not Path("/tmp/never").exists(), "no code of the file is run"
