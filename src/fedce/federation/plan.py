@@ -207,7 +207,7 @@ def resolve(config: Config) -> Config:
     algorithm = algorithms.make(config.algorithm.name, config.algorithm.options)
     if isinstance(algorithm, algorithms.QFedAvg) and algorithm.local_lr is None:
         algorithm = algorithms.make(config.algorithm.name, {**config.algorithm.options, "local_lr": config.train.lr})
-    if algorithm.traits.keeps_norms and config.model.norm not in ("batch", "site-affine"):
+    if algorithm.traits.keeps_norms and config.model.norm not in ("batch", "site", "site-affine"):
         raise ConfigError(
             f"{config.algorithm.name} keeps normalisation layers at the sites; leave out model.norm = "
             f"{config.model.norm!r}, or take fedavg"
