@@ -243,7 +243,7 @@ class End(Line):
     kind: Literal["end"]
     model: str
     best_round: Count | None = None
-    """After how many rounds the common model was best by its smoothed validation score; None: there is none."""
+    """After how many rounds the common model was best by its smoothed validation score; None if it has none."""
     shares: Mapping[str, Share]
     files: Mapping[str, str] = {}
     evaluations: Mapping[str, EvaluationFacts] = {}

@@ -23,7 +23,7 @@ cases moves the shares."""
 
 
 BESIDE = ("alone", "gain", "gain_interval", "keeps")
-"""What the results hold of a site's other models, where it trained alone too, or personalised."""
+"""Results about further models of a site, if it also trained alone, or personalised."""
 
 
 def member_view(run: RunFolder, site: str) -> dict[str, Any]:

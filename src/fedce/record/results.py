@@ -67,8 +67,8 @@ def results_of(config: Config, ledger: Ledger, *, over_rounds: bool = False) -> 
 
 
 def _best(rounds: Sequence[Round], end: End) -> dict[str, Any]:
-    """After how many rounds the common model was best, and its smoothed score; nothing of an earlier version's run."""
-    if end.best_round is None:
+    """After how many rounds the common model was best, and its smoothed score; empty for runs of an earlier version."""
+    if end.best_round is None or not end.evaluations:
         return {}
     last = [said.validation_dice for said in end.evaluations.values()]
     scores = [*(done.mean_score for done in rounds), sum(last) / len(last)]

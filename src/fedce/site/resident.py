@@ -43,7 +43,7 @@ def at_hospital(config: Config, site: str, data: str) -> Config:
             raise DataError(f"{data} is neither the folder of site {site!r} nor holds a folder of this name")
     # The coordinator states a root for the paths in datalists, but for another machine.
     own = config.data.model_copy(update={"source": source, "root": None})
-    # So is a file of weights: the first task brings the model that they became.
+    # A file of weights is on the coordinator's machine: the first task brings the model made from it.
     model = config.model.model_copy(update={"weights": None})
     return config.model_copy(update={"data": own, "model": model})
 
