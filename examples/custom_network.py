@@ -43,6 +43,7 @@ class TverskyLoss(nn.Module):
 
 if __name__ == "__main__":
     settings = {
+        "recipe": "small",
         "model": {"name": "examples.custom_network:DilatedNet", "options": {"width": 12}},
         "train": {"loss": "examples.custom_network:TverskyLoss", "lr": 1e-2},
     }

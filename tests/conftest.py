@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from fedce.cli import main
+from processes import with_small_recipe
 
 # Keys that tests make must not be the user's own; processes that tests start inherit this.
 os.environ["FEDCE_KEY"] = str(Path(tempfile.mkdtemp(prefix="fedce-key-")) / "key.pem")
@@ -29,13 +30,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _same_locale() -> None:
     """SimpleITK's DICOM writer, which only tests use, leaves the process in the C locale."""
     locale.setlocale(locale.LC_ALL, LOCALE)
-
-
-def with_small_recipe(arguments: list[str]) -> list[str]:
-    plans = arguments[:1] in (["run"], ["compare"], ["doctor"])
-    if not plans or any(word.endswith(".toml") or "recipe" in word or word == "--resume" for word in arguments):
-        return arguments
-    return [*arguments, "--set", "recipe=small"]
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,14 @@ from typing import Any
 WARM = ["fedce.cli", "fedce.engines.starting", "fedce.present.reported", "fedce.questions.jobs", "monai.networks.nets"]
 
 
+def with_small_recipe(arguments: list[str]) -> list[str]:
+    """Most tests are about other things than a plan, which trains longer: without a file they take the small recipe."""
+    plans = arguments[:1] in (["run"], ["compare"], ["doctor"])
+    if not plans or any(word.endswith(".toml") or "recipe" in word or word == "--resume" for word in arguments):
+        return arguments
+    return [*arguments, "--set", "recipe=small"]
+
+
 class Started:
     """`fedce` with these arguments; what it prints as errors is in a file. To be used like a subprocess.Popen."""
 
@@ -20,7 +28,7 @@ class Started:
         # Forked from a process that has only imported, and so has no threads: as good as new.
         context: Any = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(WARM)
-        about = ([*map(str, arguments)], dict(os.environ), str(errors), str(Path.cwd()), new_session)
+        about = (with_small_recipe([*map(str, arguments)]), dict(os.environ), str(errors), str(Path.cwd()), new_session)
         self._process = context.Process(target=_command_line, args=about)
         self._process.start()
         self.pid: int = self._process.pid

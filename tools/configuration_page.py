@@ -31,7 +31,7 @@ def default(value: object) -> str:
 
 def table(title: str, cls: type, values: dict[str, object]) -> list[str]:
     notes = docstrings(cls)
-    lines = [f"## {title}", "", " ".join((cls.__doc__ or "").split()), "", "| key | default | |", "|---|---|---|"]
+    lines = [f"## {title}", "", (cls.__doc__ or "").split("\n\n")[0], "", "| key | default | |", "|---|---|---|"]
     lines += [f"| `{key}` | {default(value)} | {notes.get(key, '')} |" for key, value in values.items()]
     return [*lines, ""]
 

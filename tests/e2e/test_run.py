@@ -99,7 +99,7 @@ def test_the_callers_threads_are_not_used_and_are_given_back(tmp_path: Path, und
     torch.set_num_threads(2)
     try:
         observer = Observer(round=lambda done: seen.add(torch.get_num_threads()))
-        settings = {"model": {"channels": [4, 8]}, "engine": {"checkpoint_seconds": 0}}
+        settings = {"recipe": "small", "model": {"channels": [4, 8]}, "engine": {"checkpoint_seconds": 0}}
         sites = load_sites("fundus6", scale="tiny")
         run(sites, out=tmp_path / "run", rounds=12, workers=1, observer=observer, settings=settings)
         assert (seen, torch.get_num_threads()) == ({1}, 2)

@@ -174,7 +174,7 @@ def test_the_curve_ends_with_the_final_model(everything: Path):
     assert [row[0] for row in rows] == ["0", "1", "2", "3", "4", "5"]
     runs = [json.loads(path.read_text()) for path in (everything / "store").glob("*-fedavg-*/results.json")]
     end = np.mean([list(run["validation_dice"].values()) for run in runs])
-    assert float(rows[-1][header.index("fedavg")]) == pytest.approx(end, abs=5e-5)
+    assert float(rows[-1][header.index("FedAvg")]) == pytest.approx(end, abs=5e-5)
 
 
 def test_the_correlation_with_standalone_has_its_p(everything: Path):

@@ -1,6 +1,5 @@
 """What the border lets through can be sent, recorded and read back: no number of a site's can end a run for good."""
 
-import doctest
 import json
 from dataclasses import replace
 from math import inf, nan
@@ -11,7 +10,6 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from fedce.algorithms import AFL, FedAvg, FedCE, FedCEAtSites, QFedAvg
-from fedce.base import ranges
 from fedce.base.errors import ReplyError, RunError
 from fedce.base.ranges import LOSS, METRIC, NOVELTY, SCORE
 from fedce.core.messages import Evaluation, Measured, Reply, Task
@@ -152,4 +150,3 @@ def test_a_range_holds_its_ends_and_no_truth_value():
         *(True,) * 3,
         *(False,) * 3,
     )
-    assert doctest.testmod(ranges).failed == 0

@@ -4,7 +4,7 @@ import json
 from contextlib import suppress
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -75,6 +75,7 @@ def same(one, other) -> bool:
     return repr(one) == repr(other)
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # Beside other work it is.
 @given(replies())
 def test_a_reply_arrives_as_it_was_sent(reply: Reply):
     form = reply_form(reply, "00ff", "train")

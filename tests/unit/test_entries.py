@@ -1,6 +1,5 @@
 """The ledger's lines as values, and what is said of sites in them."""
 
-import doctest
 import json
 import shutil
 from pathlib import Path
@@ -9,12 +8,10 @@ import pytest
 from pydantic import ValidationError
 
 from fedce.base.errors import RunError
-from fedce.core import recorded
 from fedce.core.recorded import Flag
 from fedce.guard.border import SEEN_AT_THE_BORDER
 from fedce.guard.sign import Sign
 from fedce.guard.signs import FLAGS, twin_of
-from fedce.record import entries
 from fedce.record.entries import LINES, End, Line, Round, Start, flag_of, line_of
 from fedce.record.folder import RunFolder
 from support import contents_of, made_anew
@@ -75,7 +72,3 @@ def test_the_format_is_read_before_the_lines(tiny_run: Path, tmp_path: Path):
     run.ledger_file.write_text(json.dumps(first) + "\n")
     with pytest.raises(RunError, match="has format 9, and this version of fedce reads formats up to 4"):
         run.ledger()
-
-
-def test_examples():
-    assert [doctest.testmod(module).failed for module in (recorded, entries)] == [0, 0]

@@ -71,7 +71,7 @@ def test_what_differs_by_rounding_only_is_constant():
 
 
 def test_both_runs_must_have_the_same_sites():
-    with pytest.raises(FedceError, match="only one of both runs has b, c"):
+    with pytest.raises(FedceError, match="only one of the two runs has b, c"):
         against_standalone({"a": 0.8, "b": 0.7}, {"a": 0.8, "c": 0.7})
     with pytest.raises(FedceError, match="no site"):
         against_standalone({}, {})

@@ -279,6 +279,6 @@ def test_options_that_a_loss_does_not_take_are_one_line():
         make_loss("monai.losses:DiceLoss", {"sigmoid": True, "wrong": 1})
     with pytest.raises(ConfigError, match=r"can't be made with train\.loss_options"):
         make_loss("monai.losses:DiceLoss", {"sigmoid": True, "softmax": True})
-    with pytest.raises(ConfigError, match="'dice' takes none, leave them out"):
+    with pytest.raises(ConfigError, match="'dice' has none, leave them out"):
         parse({"train": {"loss_options": {"sigmoid": True}}})
     assert isinstance(make_loss("monai.losses:TverskyLoss", {"sigmoid": True}), nn.Module)

@@ -74,7 +74,7 @@ def test_a_dropped_a_doubled_and_a_moved_line_are_named(run: RunFolder):
     rewrite(run, [*lines[:first], lines[first + 1], lines[first], *lines[first + 2 :]])
     assert any("lines were moved or put in" in problem for problem in verify(run).problems)
     rewrite(run, lines[:-1])
-    assert "the run has results, and the ledger no end: its last lines are gone" in verify(run).problems
+    assert "the run has results, but the ledger has no end: its last lines are gone" in verify(run).problems
 
 
 def test_a_forger_who_makes_the_chain_anew_lacks_the_key(run: RunFolder, tmp_path: Path):
@@ -112,7 +112,7 @@ def test_a_coordinator_who_changes_what_a_site_said_is_found_by_its_signature(si
     entry["sites"]["site2"]["err"] *= 0.5
     key = Identity.at(Path(os.environ["FEDCE_KEY"]))
     rewrite(run, chained(entries, key))
-    assert any("site2: err is" in problem and "and it signed" in problem for problem in verify(run).problems)
+    assert any("site2: err is" in problem and "but the site signed" in problem for problem in verify(run).problems)
     entry["sites"]["site2"]["signed"] = entry["sites"]["site1"]["signed"]
     rewrite(run, chained(entries, key))
     assert any("site2: the signature is not by the key" in problem for problem in verify(run).problems)
@@ -271,13 +271,13 @@ def test_another_model_file_is_found(run: RunFolder):
     assert "model.safetensors is not the file that the ledger ends with" in verify(run).problems
     run.model_file.unlink()
     assert verify(run).sound
-    assert "model.safetensors: it is not here" in verify(run).unchecked
+    assert "model.safetensors: the file is not here" in verify(run).unchecked
 
 
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        (lambda end: end["shares"].update(friend=0.5), "the end gives friend 0.5, and the rounds None"),
+        (lambda end: end["shares"].update(friend=0.5), "the end gives friend 0.5, but the rounds None"),
         (lambda end: end["files"].update({"../../x": "0"}), "a file outside of the run folder"),
         (lambda end: end["evaluations"].clear(), "site1 is missing, and the ledger does not say why"),
         (lambda end: end["evaluations"]["site1"].update(validation_dice=0.9), "signed another evaluation"),
@@ -320,7 +320,7 @@ def test_a_novelty_other_than_the_site_signed_is_found(tmp_path: Path):
     def favour(entries):
         [entry for entry in entries if entry["kind"] == "round"][2]["sites"]["site1"]["cos"] = 1.9
 
-    assert any("site1: cos is 1.9, and it signed" in problem for problem in forged(run, favour))
+    assert any("site1: cos is 1.9, but the site signed" in problem for problem in forged(run, favour))
 
 
 def test_a_run_that_names_code_is_checked_without_running_it(tmp_path: Path, tiny_run: Path, monkeypatch, fedce):
@@ -394,7 +394,7 @@ def test_a_downgraded_format_is_found(run: RunFolder, stated):
         entries[0]["format"] = stated
 
     problems = forged(run, downgrade)
-    assert any(f"and line 1 states format {stated}: one of them was changed" in problem for problem in problems)
+    assert any(f"but line 1 states format {stated}: one of them was changed" in problem for problem in problems)
 
 
 @pytest.mark.parametrize("stated", [True, "3", 3.0, 0, -1, None])
@@ -455,7 +455,7 @@ def test_shares_of_plain_methods_are_worked_out_again(tmp_path: Path, fedce, alg
         entries[-1]["shares"] = told
 
     problems = verify(made_anew(run, favour)).problems
-    assert any("the end gives site1 0.7, and the rounds" in problem for problem in problems)
+    assert any("the end gives site1 0.7, but the rounds" in problem for problem in problems)
     assert any("site1: its share is 0.700000" in problem for problem in problems)
 
 
@@ -563,7 +563,7 @@ def test_stripped_signatures_prove_nothing(run: RunFolder, fedce):
     assert known.exit_code == 1
     entries[1]["signature"] = "x"
     rewrite(run, chained(entries))
-    assert "line 2 is signed, and line 1 names no coordinator: it was changed" in verify(run).problems
+    assert "line 2 is signed, but line 1 names no coordinator: line 1 was changed" in verify(run).problems
 
 
 def test_stripped_answers_are_found_where_sites_had_keys(signed_run: Path, tmp_path: Path, fedce):
@@ -615,16 +615,16 @@ def test_missing_rounds_are_found(run: RunFolder):
         del entries[last]
 
     problems = verify(made_anew(run, cut)).problems
-    assert "the run ended after 3 rounds, and its experiment has 4" in problems
+    assert "the run ended after 3 rounds, but its experiment has 4" in problems
 
 
 @pytest.mark.parametrize(
     ("reason", "problem"),
     [
         (None, "site2 is missing, and the ledger does not say why"),
-        ("no reply", "site2 is missing as 'no reply', which can't be in this run"),
-        ("not drawn", "site2 is missing as 'not drawn', which can't be in this run"),
-        ("left out by the experiment", "site2 is missing as 'left out by the experiment', which can't be"),
+        ("no reply", "site2 is missing as 'no reply', which this run does not allow"),
+        ("not drawn", "site2 is missing as 'not drawn', which this run does not allow"),
+        ("left out by the experiment", "site2 is missing as 'left out by the experiment', which this run"),
     ],
 )
 def test_a_site_that_is_missing_without_a_reason_is_found(tiny_run: Path, tmp_path: Path, reason, problem):
@@ -674,8 +674,11 @@ def test_splits_and_examples_are_covered_and_other_pages_are_not(tiny_run: Path,
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (lambda text: text.replace('"seconds": ', '"seconds": NaN, "more": '), "NaN is no number of JSON"),
-        (lambda text: text.replace('"seconds": ', '"seconds": -Infinity, "more": '), "-Infinity is no number of JSON"),
+        (lambda text: text.replace('"seconds": ', '"seconds": NaN, "more": '), "NaN is not a number in JSON"),
+        (
+            lambda text: text.replace('"seconds": ', '"seconds": -Infinity, "more": '),
+            "-Infinity is not a number in JSON",
+        ),
         (lambda text: text.replace('"seed": ', '"seed": 7, "seed": '), "the key 'seed' is there twice"),
     ],
 )
@@ -722,7 +725,7 @@ def test_shares_that_cant_be_worked_out_again_are_at_least_those_of_the_last_rou
     run = RunFolder(tmp_path / "run")
     assert verify(run).problems == ()
     made_anew(run, lambda entries: entries[-1]["shares"].update(site1=0.9))
-    assert any("the end gives site1 0.9, and the rounds" in problem for problem in verify(run).problems)
+    assert any("the end gives site1 0.9, but the rounds" in problem for problem in verify(run).problems)
 
 
 @pytest.mark.parametrize("algorithm", ["qfedavg", "cffl", "cgsv", "afl"])
@@ -758,7 +761,7 @@ def test_a_coordinator_who_passes_over_a_site_is_found(tmp_path: Path):
         taken = next(f"site{i}" for i in range(1, 7) if f"site{i}" not in entry["asked"])
         entry["sites"][taken] = entry["sites"].pop(entry["asked"][0])
 
-    assert any("took part and was not drawn" in problem for problem in forged(run, smuggle))
+    assert any("took part but was not drawn" in problem for problem in forged(run, smuggle))
 
 
 def test_where_who_was_drawn_cant_be_checked_it_is_said(tmp_path: Path):
@@ -772,4 +775,4 @@ def test_where_who_was_drawn_cant_be_checked_it_is_said(tmp_path: Path):
         entries.insert(second, {"kind": "join", "time": 0.0, "round": 1, "site": "site9", "key": "", "member": member})
 
     forged(run, join)
-    assert "who is drawn after round 1: site9 joined late" in verify(run).unchecked
+    assert "which sites are drawn after round 1: site9 joined late" in verify(run).unchecked

@@ -183,3 +183,10 @@ def test_bad_input_is_one_line(arguments, line, tmp_path: Path, fedce):
 def test_recipe_plan_where_nobody_looks_at_the_data_is_one_line():
     with pytest.raises(ConfigError, match="takes rounds from the data, which is not looked at here"):
         parse({"recipe": "plan"})
+
+
+def test_a_network_of_ones_own_is_taken_as_it_is():
+    """It may have no batch norm whose statistics could stay at the sites."""
+    tree = {"recipe": "plan", "data": {"scale": "tiny"}, "model": {"name": "monai.networks.nets:BasicUNet"}}
+    assert planned(tree).config.model.norm == "batch"
+    assert planned({**tree, "model": {"name": "unet"}}).config.model.norm == "site"

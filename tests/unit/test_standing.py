@@ -1,7 +1,5 @@
 """A sentence about an order is written only where the difference exceeds its uncertainty."""
 
-import doctest
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -15,10 +13,6 @@ from fedce.valuation import standing as module
 from fedce.valuation.standing import NO_DIFFERENCE, exceeds, said, standing
 
 VALUES = st.lists(st.floats(0, 1), min_size=3, max_size=3)
-
-
-def test_the_examples_in_the_docstrings():
-    assert doctest.testmod(module).failed == 0
 
 
 def test_ten_points_of_deviation_show_no_lead_of_three_tenths():

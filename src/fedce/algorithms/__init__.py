@@ -1,4 +1,4 @@
-"""The algorithms by the names of the command line."""
+"""The algorithms, by their names on the command line."""
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
@@ -60,22 +60,22 @@ READINGS: Mapping[tuple[str, str], type[FedCE]] = {
     ("server", "nvflare"): FedCERunningMeans,
     ("site", "nvflare"): FedCEAtSitesRunningMeans,
 }
-"""FedCE by its options estimate (who measures Eq. 2: D1) and preset (when terms are combined: D14)."""
+"""FedCE by its options estimate (where Eq. 2 is measured: D1) and preset (when terms are combined: D14)."""
 READING_OPTIONS: Mapping[str, tuple[tuple[str, str], str]] = {
     "estimate": (
         ("server", "site"),
-        "Who measures Eq. 2: the server, on this round's updates, or each site, on the last round's (D1).",
+        "Where Eq. 2 is measured: at the server, on this round's updates, or at each site, on the last round's (D1).",
     ),
     "preset": (
         ("paper", "nvflare"),
         "Combine in each round and accumulate, or average the raw terms over the rounds and combine (D14).",
     ),
 }
-"""What each may be, the default first, and what it means."""
+"""For each option its values, the default first, and what it means."""
 
 
 def make(name: str, options: Mapping[str, Any]) -> Algorithm:
-    """The algorithm of that name, or of your own at package.module:Class, with its options checked."""
+    """The algorithm of this name, or your own at package.module:Class, with its options checked."""
     kind, fixed = _find(name)
     known = options_of(name)
     if "guard" in options and "guard" not in known:
@@ -102,7 +102,7 @@ def _reading(options: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def guarded(algorithm: Algorithm, guard: Guard) -> Algorithm:
-    """With the guard around it, if it is on and there are models to be guarded against."""
+    """The algorithm with the guard around it, if the guard is on and models are exchanged."""
     return Guarded(algorithm) if guard == "standard" and algorithm.traits.exchanges else algorithm
 
 
@@ -113,9 +113,9 @@ def made_for(config: Config) -> Algorithm:
 
 
 def built_in(config: Config, format_no: int | None = None) -> Algorithm | None:
-    """The algorithm of somebody else's run, to check it by: code that the run names is not run.
+    """The algorithm of somebody else's run, to check the run: Python code that the run names is not executed.
 
-    `format_no` is that of the run's ledger, if it is an earlier one: what could be guarded and measured then.
+    `format_no` is the format of the run's ledger, if it is an earlier one: it decides what was guarded and measured.
     """
     name = config.algorithm.name
     if name not in ALGORITHMS:
@@ -129,11 +129,11 @@ def built_in(config: Config, format_no: int | None = None) -> Algorithm | None:
 
 
 WEIGHED_BEFORE: Mapping[str, Algorithm] = {"qfedavg": ByMeanWeight()}
-"""Methods of whom ledgers before format 4 hold the weights alone."""
+"""Methods for which ledgers before format 4 hold only the weights."""
 
 
 def path_of(name: str) -> str:
-    """The name, or the import path of an algorithm that an installed package offers (entry point fedce.algorithms)."""
+    """The name, or the import path of an algorithm from an installed package (entry point fedce.algorithms)."""
     return full_name(name, ALGORITHMS, "fedce.algorithms")
 
 
@@ -153,14 +153,14 @@ def _find(name: str) -> tuple[type[Algorithm], Mapping[str, Any]]:
 
 
 def options_of(name: str) -> set[str]:
-    """The options that a user may set; what the name already says is not among them."""
+    """The options that a user may set; options that the name fixes are left out."""
     kind, fixed = _find(name)
     readings = READING_OPTIONS.keys() if kind is FedCE else ()
     return {field.name for field in fields(kind)} - fixed.keys() | set(readings)  # type: ignore[arg-type]
 
 
 def name_of(algorithm: Algorithm) -> str:
-    """The name under which `make` gives this algorithm back, apart from its options."""
+    """The name from which `make` builds this algorithm again, apart from its options."""
     for name, (kind, fixed) in ALGORITHMS.items():
         same = type(algorithm) is kind or (kind is FedCE and type(algorithm) in READINGS.values())
         if same and all(getattr(algorithm, key) == value for key, value in fixed.items()):
@@ -169,7 +169,7 @@ def name_of(algorithm: Algorithm) -> str:
 
 
 def settings_of(algorithm: Algorithm) -> dict[str, Any]:
-    """The options by which `make` gives this algorithm back."""
+    """The options from which `make` builds this algorithm again."""
     settable = options_of(name_of(algorithm))
     found = {one.name: getattr(algorithm, one.name) for one in fields(algorithm) if one.name in settable}  # type: ignore[arg-type]
     for (estimate, preset), kind in READINGS.items():

@@ -15,7 +15,7 @@ from fedce.core.params import Params, weighted_sum
 
 
 def onto_simplex(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The nearest point whose entries are non-negative and sum to 1 (exact, by sorting)."""
+    """The nearest point with entries that are non-negative and sum to 1 (exact, by sorting)."""
     falling = np.sort(values)[::-1]
     surplus = (np.cumsum(falling) - 1) / np.arange(1, len(values) + 1)
     threshold = surplus[np.flatnonzero(falling > surplus)[-1]]
@@ -37,7 +37,7 @@ class AFL(TellsLoss, ByReputation):
     step: Annotated[float, Field(ge=0, le=1000)] = 0.1
     """Step of the ascent; 0 is Uniform."""
     variant: Literal["current", "published"] = "current"
-    """current: this round's weights, last model. published: last round's weights, the mean of all rounds' models."""
+    """current: this round's weights, last model. published: last round's weights, mean of the models of all rounds."""
 
     @property
     def traits(self) -> Traits:

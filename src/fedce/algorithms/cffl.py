@@ -30,12 +30,12 @@ class OwnScore(Terms):
 
 @hyperparameters
 class CFFL(ByReputation):
-    """Sites whose own models score well gain reputation; those who fall too low are no longer asked."""
+    """Sites whose own models score well gain reputation; sites whose reputation falls too low are no longer asked."""
 
     alpha: Annotated[float, Field(gt=0, le=50)] = 5.0
-    """How much better scores are favoured."""
+    """How strongly better scores are favoured."""
     coef: Annotated[float, Field(ge=0, lt=1)] = 1 / 3
-    """A site whose reputation falls below coef / N is dropped; 0 drops nobody."""
+    """A site whose reputation falls below coef / N is dropped; 0 drops no site."""
     variant: Literal["stable", "published"] = "stable"
     """stable: one model for all, by sinh of the round's score. published: the authors' rule, with download quotas."""
 
@@ -91,9 +91,9 @@ class CFFL(ByReputation):
         return mean if self.variant == "stable" else self._downloaded(state, answers, rho, mean.params)
 
     def _downloaded(self, state: State, answers: Answers, rho: Mapping[str, float], mean: Params) -> Aggregated:
-        """Each site adds the largest entries of the common update to its model, by its part of the best reputation.
+        """Each site adds the largest entries of the common update to its model: the fewer, the lower its reputation.
 
-        A site that is dropped gets nothing and keeps the model that it trained.
+        A dropped site gets nothing and keeps the model that it trained.
         """
         together = sum_of(updates_of(answers), [rho[site] for site in answers.sites])
         best = max(rho.values())

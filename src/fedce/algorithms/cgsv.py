@@ -1,4 +1,4 @@
-"""CGSV (Xu et al., 2021): a site's reputation is how well its update agrees with everybody's together (B3)."""
+"""CGSV (Xu et al., 2021): a site's reputation is how well its update agrees with the sum of all updates (B3)."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -23,7 +23,7 @@ FLOOR = 1e-3
 
 
 def cosines_with_sum(products: NDArray[np.float64], r: NDArray[np.float64]) -> NDArray[np.float64]:
-    """phi_i = cos(u_i, sum r_j u_j) of updates brought to one length; an update of zero agrees with nothing."""
+    """phi_i = cos(u_i, sum r_j u_j) of updates scaled to one length; an update of zero agrees with nothing."""
     norms = np.sqrt(np.diag(products))
     safe = np.where(norms > 0, norms, 1.0)
     cosines = products / np.outer(safe, safe)
@@ -33,21 +33,21 @@ def cosines_with_sum(products: NDArray[np.float64], r: NDArray[np.float64]) -> N
 
 @dataclass(frozen=True)
 class Agreement(Terms):
-    """The cosine of a site's update with everybody's, weighted by their reputations."""
+    """The cosine of a site's update with the sum of all updates, weighted by reputation."""
 
     agreement: float
 
 
 @hyperparameters
 class CGSV(ByReputation):
-    """Weights by reputation; with variants rewards and published a site downloads only as much as it deserves."""
+    """Weights by reputation; with the variants rewards and published a site downloads only as much as it has earned."""
 
     variant: Literal["weights", "rewards", "published"] = "weights"
-    """weights: this round's reputations, one model. rewards: a model for each site. published: the authors' rule."""
+    """weights: this round's reputations, one model. rewards: one model per site. published: the authors' rule."""
     beta: Annotated[float, Field(gt=0)] = 1.0
-    """How generous rewards are: the larger, the more alike are the downloads."""
+    """How generous rewards are: the larger, the more alike the downloads are."""
     gamma: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.5
-    """The length to which variant published brings every update; the authors take 0.15, 0.5 or 1 by data set."""
+    """The length to which the variant published scales every update; the authors use 0.15, 0.5 or 1 by data set."""
 
     terms = Agreement
 
@@ -81,7 +81,7 @@ class CGSV(ByReputation):
         return {reply.site: Agreement(reply.n_train, float(p)) for reply, p in zip(answers, phi, strict=True)}
 
     def _entering(self, credit: Credit, n_train: Mapping[str, int]) -> dict[str, float]:
-        """The reputations before a round; as published, sample shares where there are none yet."""
+        """The reputations before a round; as published, sample shares if there are no reputations yet."""
         if self.variant == "published" and not credit.keys() & n_train.keys():
             return normalise(n_train)
         return reputations_of(credit, n_train)
@@ -106,7 +106,7 @@ class CGSV(ByReputation):
         updates, weights = updates_of(answers), [rho[site] for site in answers.sites]
         if self.variant == "rewards":
             return self._rewarded(state, answers, rho, common_update(updates, weights), mean.params)
-        # Rewards follow from the reputations after the round, the common update from those before it.
+        # Rewards follow from the reputations after the round, the common update from the reputations before it.
         r = self.reputations(self.earlier(state.credit, answers.sites), self._agreements(state, answers))
         return self._rewarded(state, answers, r, published_update(updates, weights, self.gamma), mean.params)
 
@@ -115,7 +115,7 @@ class CGSV(ByReputation):
     ) -> Aggregated:
         """Each site adds to its own model the largest entries of the common update, as many as it has earned.
 
-        Buffers are never sparsified: everybody gets their mean.
+        Buffers are never sparsified: every site gets their mean.
         """
         best = max(tanh(self.beta * value) for value in r.values())
         count = ceil if self.variant == "published" else round
@@ -128,7 +128,7 @@ class CGSV(ByReputation):
 
 
 def common_update(updates: list[Vector], r: list[float]) -> Vector:
-    """The sum of the updates, brought to their mean length, with weights r."""
+    """The sum of the updates, scaled to their mean length, with weights r."""
     norms = np.sqrt(np.diag(inner_products(updates)))
     together = np.zeros_like(updates[0])
     for update, norm, weight in zip(updates, norms, r, strict=True):
@@ -138,6 +138,6 @@ def common_update(updates: list[Vector], r: list[float]) -> Vector:
 
 
 def published_update(updates: list[Vector], r: list[float], gamma: float) -> Vector:
-    """The sum of the updates, brought to the length gamma, with weights r; an update of zero stays zero."""
+    """The sum of the updates, scaled to the length gamma, with weights r; an update of zero stays zero."""
     norms = np.sqrt(np.diag(inner_products(updates)))
     return sum_of(updates, [w * gamma / norm if norm > 0 else 0.0 for w, norm in zip(r, norms, strict=True)])

@@ -1,4 +1,4 @@
-"""Ditto (Li et al., 2021): beside the common model every site trains a model of its own, pulled towards it (B7)."""
+"""Ditto (Li et al., 2021): beside the common model every site trains its own, pulled towards the common one (B7)."""
 
 from dataclasses import dataclass, field, replace
 from typing import Annotated
@@ -22,10 +22,10 @@ class Personal:
 
 @hyperparameters
 class Ditto(BySamples):
-    """FedAvg for the common model; each site uses its own."""
+    """FedAvg for the common model; each site uses its own model."""
 
     lam: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.1
-    """Strength of the pull of the own model towards the common one; 0 is Standalone."""
+    """Strength of the pull of a site's own model towards the common one; 0 is Standalone."""
 
     @property
     def keeps(self) -> type:

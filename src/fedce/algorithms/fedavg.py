@@ -6,4 +6,4 @@ from fedce.core.algorithm import hyperparameters
 
 @hyperparameters
 class FedAvg(BySamples):
-    """Every site weighs by its training images."""
+    """Every site weighs by its number of training images."""

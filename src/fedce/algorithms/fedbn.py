@@ -6,7 +6,7 @@ from fedce.core.algorithm import Traits, hyperparameters
 
 @hyperparameters
 class FedBN(BySamples):
-    """FedAvg with `model.norm = "site-affine"`, which any other algorithm can have too."""
+    """FedAvg with `model.norm = "site-affine"`, which can be set for any other algorithm too."""
 
     @property
     def traits(self) -> Traits:

@@ -39,24 +39,24 @@ def gamma_cos(products: NDArray[np.float64], c: NDArray[np.float64]) -> list[flo
         square_of_others = np.einsum("ij,ij->i", others @ products, others)
     norms = np.sqrt(np.diag(products) * np.maximum(square_of_others, 0.0))
     cosines = np.divide(np.einsum("ij,ij->i", products, others), norms, out=np.zeros(len(c)), where=norms > 0)
-    # No direction is not a new direction (D5). Rounding may carry a cosine past its bounds.
+    # A missing direction is not a new direction (D5). Rounding may carry a cosine past its bounds.
     return [0.0 if products[i, i] == 0 else NOVELTY.nearest(1.0 - float(cosine)) for i, cosine in enumerate(cosines)]
 
 
 def gamma_err(site: Site, w_without_i: Params) -> tuple[float, tuple[float, ...]]:
-    """Eq. 3: the error that the others' model makes on this site's validation cases, and on samples of them."""
+    """Eq. 3: the error of the others' model on this site's validation cases, and on bootstrap samples of them."""
     return 1.0 - site.score(w_without_i), tuple(1.0 - score for score in site.score_replicates(w_without_i))
 
 
 def normalised(gamma: Mapping[str, float | None]) -> dict[str, float]:
-    """To a sum of 1. Floored, because noise over noise is noise (D6); what was not measured counts as average (D9)."""
+    """Scaled to a sum of 1. Floored, because noise over noise is noise (D6); unmeasured terms count as average (D9)."""
     measured = {site: max(value, FLOOR) for site, value in gamma.items() if value is not None}
     mean = sum(measured.values()) / len(measured) if measured else 1.0
     return {site: measured.get(site, mean) / (mean * len(gamma)) for site in gamma}
 
 
 def combined(how: str, cos: Mapping[str, float | None], err: Mapping[str, float | None]) -> dict[str, float]:
-    """Eq. 4: product (Multi.), sum (Sum.), and the ablations with one term alone."""
+    """Eq. 4: product (Multi.), sum (Sum.), and the ablations with only one term."""
     g_cos, g_err = normalised(cos), normalised(err)
     rule: Any = {"product": prod, "sum": sum, "cos": itemgetter(0), "err": itemgetter(1)}[how]
     return {i: float(rule((g_cos[i], g_err[i]))) for i in cos}
@@ -73,7 +73,7 @@ class FedCE(Algorithm):
 
     combine: Literal["product", "sum", "cos", "err"] = "product"
     start: Literal["uniform", "samples"] = "uniform"
-    """The weights before anything was measured (D2)."""
+    """The weights before any measurement (D2)."""
     max_share: Annotated[float, Field(gt=0, le=1)] = 0.8
 
     terms = BothTerms
@@ -88,7 +88,7 @@ class FedCE(Algorithm):
         return {reply.site: BothTerms(reply.n_train, cos[reply.site], reply.error_without) for reply in answers}
 
     def novelty(self, state: State, answers: Answers, without: Collection[str] = ()) -> dict[str, float]:
-        """Eq. 2 with the weights that the sites have earned so far; those in `without` don't count among the others."""
+        """Eq. 2 with the weights that the sites have earned so far; sites in `without` are not counted as others."""
         c = self.weigh(state.credit, {reply.site: BothTerms(reply.n_train) for reply in answers})
         weights = np.array([0.0 if site in without else weight for site, weight in c.items()])
         return dict(zip(c, gamma_cos(answers.products, weights), strict=True))
@@ -100,13 +100,13 @@ class FedCE(Algorithm):
         return {i: (unit * gamma,) for i, gamma in combined(self.combine, cos, err).items()}
 
     def weigh(self, credit: Credit, terms: Mapping[str, Any]) -> dict[str, float]:
-        """Eq. 5 by the mean credit of the rounds in which each was measured; a newcomer counts as average (D10)."""
+        """Eq. 5 by the mean credit over the rounds in which a site was measured; a newcomer counts as average (D10)."""
         known = Credit({i: credit[i] for i in terms if i in credit})
         if not known:
             first = {i: float(term.n_train) if self.start == "samples" else 1.0 for i, term in terms.items()}
             return rho_of(first, self.max_share)
         earned = self.earned(known)
-        if not any(earned.values()):  # Nobody has earned anything yet.
+        if not any(earned.values()):  # No site has earned anything yet.
             earned = dict.fromkeys(earned, 1.0)
         newcomer = sum(earned.values()) / len(earned)
         return rho_of({i: earned.get(i, newcomer) for i in terms}, self.max_share)

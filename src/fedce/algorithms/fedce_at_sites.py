@@ -1,4 +1,4 @@
-"""FedCE with Eq. 2 measured at the sites (D1): each by the model of the next round, so nobody sees single updates."""
+"""FedCE with Eq. 2 measured at the sites (D1), by the model of the next round: nobody has to see single updates."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,7 +14,7 @@ from fedce.core.site import Memory, Site
 
 
 def gamma_cos_at_site(w_prev: Params, w_i_prev: Params, w: Params, rho_i: float) -> float:
-    """Eq. 2 from what the site holds: w - w_prev is everybody's update, so the others' is that less its own."""
+    """Eq. 2 from what the site holds: the others' update is w - w_prev (all sites) minus the site's own part."""
     delta_i = w_i_prev.trainable - w_prev.trainable
     similarity = cosine(delta_i, (w.trainable - w_prev.trainable) - np.float32(rho_i) * delta_i)
     return 1.0 - similarity if similarity is not None else float(delta_i.any())
@@ -29,7 +29,7 @@ class Received:
 
 @hyperparameters
 class FedCEAtSites(FedCE):
-    """A round's weights follow from the rounds before it: this round's novelty is known a round later."""
+    """A round's weights follow from the rounds before it: the novelty of this round is known one round later."""
 
     @property
     def keeps(self) -> type:
@@ -42,7 +42,7 @@ class FedCEAtSites(FedCE):
     def local(self, site: Site, task: Task, memory: Memory | None) -> tuple[Reply, Memory]:
         cos = None
         if memory and memory.own and memory.round_no == task.round_no - 1 and task.rho is not None:
-            # Whoever is all of the model can't be left out of it.
+            # A site that is the whole model can't be left out of it.
             cos = gamma_cos_at_site(memory.own.params, memory.params, task.params, task.rho) if task.rho < 1 else None
         reply, after = super().local(site, task, memory)
         return replace(reply, novelty=cos), replace(after, own=Received(task.params))

@@ -11,7 +11,7 @@ from fedce.core.credit import Credit, Gains
 
 @hyperparameters
 class FedCERunningMeans(FedCE):
-    """An account holds the sums of both terms."""
+    """FedCE whose accounts hold the sums of both terms."""
 
     def gains(self, credit: Credit, terms: Mapping[str, Any]) -> Gains:
         measured = {i: term for i, term in terms.items() if term.cos is not None}
@@ -24,10 +24,10 @@ class FedCERunningMeans(FedCE):
 
 
 def _error(credit: Credit, site: str) -> float:
-    """What was not measured counts as the mean so far."""
+    """The site's error term; a term that was not measured counts as the mean so far."""
     return credit[site].means[1] if site in credit else 1.0
 
 
 @hyperparameters
 class FedCEAtSitesRunningMeans(FedCERunningMeans, FedCEAtSites):
-    """Both readings together."""
+    """Both readings: measured at the sites, in NVFlare's order."""

@@ -21,7 +21,7 @@ Coalition = frozenset[str]
 class CoalitionModels:
     """w + sum over S of (n_i / n_S) delta_i, for one coalition after another.
 
-    Coalitions in Gray-code order differ by one site, so that each costs one addition, not one for each member.
+    Coalitions in Gray-code order differ by one site, so each costs one addition, not one per member.
     """
 
     def __init__(self, replies: Sequence[Reply], weights: Mapping[str, float]) -> None:
@@ -46,7 +46,7 @@ class CoalitionModels:
 
 
 class Scores:
-    """Mean validation score over the sites of coalition models, each scored once."""
+    """Mean validation score of coalition models over the sites; each model is scored once."""
 
     def __init__(self, state: State, replies: Sequence[Reply], weights: Mapping[str, float], ask: Ask) -> None:
         self.state, self.ask = state, ask
@@ -98,7 +98,7 @@ class FedCI(Algorithm):
     """Weights by accumulated Shapley value of the rounds' models."""
 
     n_exact: Annotated[int, Field(ge=1, le=16)] = 10
-    """Up to so many sites all coalitions are scored; above, permutations are sampled."""
+    """Up to this many sites all coalitions are scored; with more sites, permutations are sampled."""
 
     terms = Value
 

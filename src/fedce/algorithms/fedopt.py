@@ -15,7 +15,7 @@ from fedce.core.params import Params
 
 @dataclass(frozen=True)
 class ServerMoments:
-    """Of the optimizer at the server; in float32, because a resumed run must find just what the running one has."""
+    """Moments of the optimizer at the server; in float32, because a resumed run must have exactly the same values."""
 
     m: NDArray[np.floating]
     v: NDArray[np.floating]

@@ -1,6 +1,6 @@
 """Krum (Blanchard et al., 2017): only the updates that are nearest to the others count (B10).
 
-A telling contrast to FedCE: it removes exactly the site that FedCE promotes.
+A contrast to FedCE: Krum removes exactly the site that FedCE promotes.
 """
 
 from collections.abc import Sequence
@@ -32,9 +32,9 @@ class Krum(ByMeanWeight):
     """The mean of the most central updates."""
 
     n_faulty: Annotated[int, Field(ge=0)] = 1
-    """How many sites may be faulty."""
+    """Number of sites that may be faulty."""
     n_chosen: Annotated[int, Field(ge=1)] = 1
-    """How many updates are averaged; 1 is Krum, more is Multi-Krum, all sites is Uniform."""
+    """Number of updates that are averaged; 1 is Krum, more is Multi-Krum, all sites is Uniform."""
 
     def measure(self, state: State, answers: Answers, ask: Ask) -> dict[str, Any]:
         scores = krum_scores(answers.products, self.n_faulty)

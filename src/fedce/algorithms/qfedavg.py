@@ -35,9 +35,9 @@ class QFedAvg(TellsLoss, ByMeanWeight):
     q: Annotated[float, Field(ge=0, le=20)] = 1.0
     # "lipschitz" is what run folders of earlier versions call "published".
     variant: Literal["normalized", "published", "lipschitz"] = "normalized"
-    """normalized: weights that sum to 1. published: the authors' step, which all but freezes a U-Net with Adam."""
+    """normalized: weights that sum to 1. published: the authors' step, which almost freezes a U-Net with Adam."""
     local_lr: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    """The local learning rate, of which variant published takes the inverse; unset: train.lr."""
+    """The local learning rate, whose inverse the variant published uses; unset: train.lr."""
 
     @property
     def traits(self) -> Traits:
@@ -52,7 +52,7 @@ class QFedAvg(TellsLoss, ByMeanWeight):
         return mean if self.variant == "normalized" else self._published_step(state, answers, mean)
 
     def _published_step(self, state: State, answers: Answers, mean: Aggregated) -> Aggregated:
-        """w + sum a_i delta_i; buffers are averaged, because a step that is too short for them makes no sense."""
+        """w + sum a_i delta_i; buffers are averaged, because a shortened step makes no sense for them."""
         losses = _floored([reply.loss_before or 0.0 for reply in answers])
         a = published_weights(losses, np.diag(answers.products), self.q, self.local_lr or PAPERS_LR)
         stepped = weighted_sum([state.params, *answers.models], [1 - sum(a), *a])

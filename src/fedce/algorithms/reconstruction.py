@@ -1,6 +1,6 @@
 """Shapley values reconstructed from each round's models, whatever the algorithm: a ground truth without retraining.
 
-Wraps an algorithm and leaves it as it is: after its round, the models of all coalitions of the round's replies,
+Wraps an algorithm and leaves it unchanged: after its round, the models of all coalitions of the round's replies,
 averaged with the round's own weights, are scored at the sites. The values add up over the rounds.
 """
 
@@ -15,7 +15,7 @@ from fedce.core.messages import Reply, Task
 from fedce.core.params import Params
 from fedce.core.wrapping import Wrapping, of_inner
 
-# A site without weight has a model all the same; coalitions of such sites must have a mean.
+# A site without weight still has a model; coalitions of such sites must have a mean.
 SMALLEST_WEIGHT = 1e-9
 
 
@@ -58,5 +58,5 @@ class Reconstruction(Wrapping):
 
 
 def reconstructed_values(state: State) -> dict[str, float]:
-    """The Shapley values in a state; none where they are not reconstructed."""
+    """The Shapley values in a state; empty if they are not reconstructed."""
     return dict(state.own.values) if isinstance(state.own, Reconstructed) else {}

@@ -1,4 +1,4 @@
-"""What CFFL and CGSV share: every site has a model of its own, and is given a part of each round's common update."""
+"""What CFFL and CGSV share: every site has its own model, and gets a part of each round's common update."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,13 +11,13 @@ from fedce.core.params import Layout, Params, Vector
 
 @dataclass(frozen=True)
 class Rewards:
-    """What each site was last given, where downloads differ."""
+    """What each site was last given, if downloads differ."""
 
     models: Mapping[str, Params] = field(default_factory=dict)
 
 
 def updates_of(answers: Answers) -> list[Vector]:
-    """Each site's update, against the model that this site started from."""
+    """Each site's update: its model minus the model that this site started from."""
     return [
         model.trainable - answers.starts[site].trainable
         for site, model in zip(answers.sites, answers.models, strict=True)
@@ -54,5 +54,5 @@ def largest(update: Vector, fraction: float, layout: Layout, count: Callable[[fl
 
 
 def add(start: Params, update: Vector, rest: Params) -> Params:
-    """A model moved by an update of its trainable entries, with another's buffers and counters."""
+    """A model moved by an update of its trainable entries, with the buffers and counters of another model."""
     return Params(start.layout, np.concatenate([start.trainable + update, rest.vector[len(update) :]]))

@@ -1,4 +1,4 @@
-"""What several methods share: equal weights by images, weights that were measured, and reputations."""
+"""What several methods share: weights by images, equal weights, measured weights, and reputations."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -12,7 +12,7 @@ from fedce.core.weights import normalise
 
 
 class BySamples(Algorithm):
-    """Weights and contributions by the number of training images, as FedAvg has them."""
+    """Weights and contributions by the number of training images, as in FedAvg."""
 
     @property
     def traits(self) -> Traits:
@@ -20,7 +20,7 @@ class BySamples(Algorithm):
 
 
 class Alike(BySamples):
-    """All weigh the same."""
+    """All sites weigh the same."""
 
     def gains(self, credit: Credit, terms: Mapping[str, Any]) -> Gains:
         return dict.fromkeys(terms, (1.0,))
@@ -28,13 +28,13 @@ class Alike(BySamples):
 
 @dataclass(frozen=True)
 class Weighed(Terms):
-    """Of a method whose weights follow from the models alone."""
+    """The terms of a method whose weights follow from the models alone."""
 
     weight: float
 
 
 class ByMeanWeight(Algorithm):
-    """A site's contribution is its mean weight over the rounds that it was in.
+    """A site's contribution is its mean weight over the rounds in which it took part.
 
     Weights count relative to an equal share, so that rounds with fewer sites do not pay more.
     """
@@ -61,7 +61,7 @@ class Loss(Terms):
 
 
 class TellsLoss(Algorithm):
-    """Sites tell the training loss of the received model, by which they are weighed."""
+    """Sites report the training loss of the received model, by which they are weighed."""
 
     terms: ClassVar[type[Terms]] = Loss
 
@@ -75,9 +75,9 @@ class TellsLoss(Algorithm):
 
 
 class ByReputation(Algorithm):
-    """A site's contribution is its reputation, which a round changes; whoever is absent keeps its part of the whole.
+    """A site's contribution is its reputation, which a round changes; an absent site keeps its part of the whole.
 
-    An account holds the reputation among everybody, and among those who were in the site's last round.
+    An account holds two reputations: among all sites, and among the sites of this site's last round.
     """
 
     @property
@@ -85,11 +85,11 @@ class ByReputation(Algorithm):
         return Traits(accumulates=False)
 
     def reputations(self, before: Mapping[str, float], terms: Mapping[str, Any]) -> dict[str, float]:
-        """What the reputations of a round's sites become, to a sum of 1."""
+        """The reputations of a round's sites after the round; they sum to 1."""
         raise NotImplementedError
 
     def earlier(self, credit: Credit, sites: Iterable[str]) -> dict[str, float]:
-        """The reputations from which a round's sites start."""
+        """The reputations of a round's sites before the round."""
         return reputations_of(credit, sites)
 
     def gains(self, credit: Credit, terms: Mapping[str, Any]) -> Gains:
@@ -105,15 +105,15 @@ class ByReputation(Algorithm):
 
 
 def reputations_of(credit: Credit, sites: Iterable[str]) -> dict[str, float]:
-    """The reputations of these sites so far, to a sum of 1; a newcomer starts as an average member."""
+    """The reputations of these sites so far, scaled to a sum of 1; a newcomer starts as an average member."""
     known = {site: credit[site].value for site in sites if site in credit}
     newcomer = sum(known.values()) / len(known) if known else 1.0
     values = {site: known.get(site, newcomer) for site in sites}
-    # Where all that is left has fallen to nothing, everybody present starts again alike.
+    # If all reputations have fallen to zero, all sites present start again with equal ones.
     return normalise(values if sum(values.values()) > 0 else dict.fromkeys(values, 1.0))
 
 
 def reputations_from_zero(credit: Credit, sites: Iterable[str]) -> dict[str, float]:
-    """The reputations of these sites so far, to a sum of 1; a site that was never measured has none yet."""
+    """The reputations of these sites so far, scaled to a sum of 1; a site that was never measured has 0."""
     known = {site: credit[site].value if site in credit else 0.0 for site in sites}
     return normalise(known) if sum(known.values()) > 0 else known

@@ -11,7 +11,7 @@ from fedce.core.site import Memory, Site, evaluate_own, train
 
 @hyperparameters
 class Standalone(Alike):
-    """Every site keeps to itself."""
+    """Every site trains on its own data and sends no model."""
 
     @property
     def traits(self) -> Traits:

@@ -1,4 +1,4 @@
-"""What tables, pages and the terminal call a method: with its variant, where it has several (D16)."""
+"""The title of a method in tables, on pages and in the terminal: with its variant, if it has several (D16)."""
 
 from dataclasses import fields
 
@@ -27,7 +27,7 @@ TITLES = {
     "fedce-err": "FedCE, data term alone",
 }
 SPELLED = {"normalized": "normalised", "lipschitz": "published"}
-"""Variants that are printed otherwise than they are set."""
+"""Variants whose printed name differs from the option's value."""
 
 
 def title_of(table: AlgorithmConfig) -> str:
@@ -41,7 +41,7 @@ def title_of(table: AlgorithmConfig) -> str:
 
 
 def printed_name(table: AlgorithmConfig) -> str:
-    """The name by which a method is asked for, or its title where that name alone does not say which variant ran.
+    """The name by which a method is chosen, or its title if the name alone does not say which variant ran.
 
     >>> printed_name(AlgorithmConfig(name="fedavg")), printed_name(AlgorithmConfig(name="afl", variant="published"))
     ('fedavg', 'AFL, published')
@@ -50,7 +50,7 @@ def printed_name(table: AlgorithmConfig) -> str:
 
 
 def variant_of(table: AlgorithmConfig) -> str | None:
-    """Which variant of a built-in method runs; None where it has only one."""
+    """The variant of a built-in method that runs; None if the method has only one."""
     if table.name not in ALGORITHMS:
         return None
     kind, _ = ALGORITHMS[table.name]

@@ -27,10 +27,10 @@ def trimmed(parts: Sequence[Params], n_trimmed: int) -> tuple[Params, NDArray[np
 
 @hyperparameters
 class TrimmedMean(ByMeanWeight):
-    """A mean that ignores outliers, coordinate by coordinate; a site's weight is how often it was kept."""
+    """A mean without outliers, coordinate by coordinate; a site's weight is how often its value was kept."""
 
     n_trimmed: Annotated[int, Field(ge=0)] = 1
-    """How many values are dropped at either end; 0 is Uniform."""
+    """Number of values that are dropped at each end; 0 is Uniform."""
 
     @property
     def traits(self) -> Traits:
@@ -42,12 +42,12 @@ class TrimmedMean(ByMeanWeight):
         return {reply.site: Weighed(reply.n_train, weights[reply.site]) for reply in answers}
 
     def aggregate(self, state: State, answers: Answers, rho: Mapping[str, float]) -> Aggregated:
-        """Buffers are averaged alike: a variance has no outlier to be cut off."""
+        """Buffers get a plain mean: a variance has no outlier to be cut off."""
         params, _ = self._trimmed(answers)
         equal = super().aggregate(state, answers, dict.fromkeys(rho, 1 / len(answers)))
         return Aggregated(splice(params, equal.params))
 
     def _trimmed(self, answers: Answers) -> tuple[Params, NDArray[np.float64]]:
-        # With few sites present something must be left to average.
+        # With few sites present, at least one value must be left to average.
         n_trimmed = min(self.n_trimmed, (len(answers) - 1) // 2)
         return answers.once("trimmed", lambda: trimmed(answers.models, n_trimmed))

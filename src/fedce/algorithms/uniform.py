@@ -1,4 +1,4 @@
-"""Uniform: every site weighs the same. A strong baseline that the paper lacks."""
+"""Uniform: every site weighs the same. A strong baseline that is missing in the paper."""
 
 from fedce.algorithms.shared import Alike
 from fedce.core.algorithm import hyperparameters

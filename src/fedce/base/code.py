@@ -1,4 +1,4 @@
-"""Which Python code an experiment names, so that nobody runs another's without saying so."""
+"""Finds the Python code that an experiment names, so that nobody runs somebody else's code without agreeing to it."""
 
 import re
 from collections.abc import Mapping
@@ -20,15 +20,15 @@ SAFE_LOSSES = frozenset(
         *("HausdorffDTLoss", "LogHausdorffDTLoss", "TverskyLoss"),
     )
 )
-"""Of MONAI, those whose constructors take no address, file or weights; their modules were searched for downloads."""
+"""MONAI's networks and losses that take no address, file or weights; their modules were searched for downloads."""
 FETCHING = re.compile(r"(^|_)(pretrained|urls?|weights?|files?|download|path$)")
-"""Names of options by which a network could be made to fetch or read something."""
+"""Names of options that could make a network fetch or read something."""
 
 
 def code_in(config: Config) -> dict[str, str]:
-    """Keys whose values name Python code, which is run by whoever uses them; safe networks and losses are left out.
+    """Keys whose values name Python code that the experiment runs; safe networks and losses are left out.
 
-    Names that installed packages give their things count only as paths: `federation.plan.code_of` finds those too.
+    Only import paths are found; `federation.plan.code_of` also finds names that installed packages register.
     """
     named = {"algorithm.name": config.algorithm.name, "model.name": config.model.name, "train.loss": config.train.loss}
     named["data.format"] = config.data.format

@@ -22,9 +22,9 @@ ROUNDS_BY_SCALE = {"tiny": 3, "demo": 150, "paper": 200}
 ROUNDS_OF_A_FOLDER = 100
 Guard = Literal["standard", "off"]
 SITE_NAME = r"^\w[\w .\-]{0,99}$"
-"""Of a site on another machine: it becomes the name of a folder there and here."""
+"""A site on another machine: its name becomes the name of a folder there and here."""
 LONGEST_NAME = 120
-"""Bytes of a site's name, which with what is put before and after it is the name of a file."""
+"""Bytes: a site's name, with a prefix and a suffix, becomes the name of a file."""
 
 
 def key_or_none(text: str) -> str:
@@ -42,7 +42,7 @@ class _Table(BaseModel):
 
 
 def _one_of(name: str, known: tuple[str, ...], group: str, own: str) -> str:
-    """One of our names as it is, and the import path of one's own; an installed package's name becomes its path."""
+    """A built-in name or an import path as it is; a name that an installed package registers becomes its path."""
     path = full_name(name, known, group)
     if path not in known and ":" not in path:
         raise ValueError(f"input should be {', '.join(map(repr, known))} or {own}{nearest(name, known)}")
@@ -57,7 +57,7 @@ def _format(name: str) -> str:
 
 
 class DataConfig(_Table):
-    """Which images, and how they become tensors."""
+    """The images, and how they become tensors."""
 
     source: str = "fundus6"
     """A built-in federation (fundus6, prostate6), a folder of sites, or a folder of datalists client_<site>.json."""
@@ -67,42 +67,42 @@ class DataConfig(_Table):
     """What a folder holds: image files, volumes (NIfTI, MetaImage, NRRD), a folder for each DICOM series, or lists; a
     format of your own, at package.module:NAME, is read beside all of these."""
     images: str | None = None
-    """A site's images, as a path in its folder with one *, e.g. images/* or *_image.png; unset: found out."""
+    """A site's images, as a path in its folder with one *, e.g. images/* or *_image.png; unset: detected."""
     masks: str | None = None
-    """Its masks; the * stands for the same as in the image's name."""
+    """A site's masks; the * stands for the same text as in images."""
     root: str | None = None
-    """Folder that the paths in datalists start from, and must not leave; unset: where the lists are."""
+    """Folder that the paths in datalists start from, and must not leave; unset: the folder of the lists."""
     size: Annotated[int, Field(ge=32, le=4096)] | None = None
-    """Side of the square images in pixels; unset: the scale's, or as the files are."""
+    """Side of the square images in pixels; unset: that of the scale, or of the files."""
     resize: Literal["stretch", "pad", "crop"] = "stretch"
-    """To that size: the whole image stretched, the whole image with black bars, or the middle square of it."""
+    """How images get the size: stretch the whole image, pad it with black bars, or crop its middle square."""
     intensity: Literal["auto", "percentile", "minmax"] | tuple[float, float] = "auto"
-    """Grey values to 0..255: from the 0.5th to the 99.5th percentile, from the smallest to the largest, or [low, high],
-    of each image or volume; auto: 8 bits as they are, others by percentile."""
+    """How grey values of each image or volume are mapped to 0..255: from the 0.5th to the 99.5th percentile, from the
+    smallest to the largest, or from [low, high]; auto: 8-bit values stay as they are, others by percentile."""
     slices: Literal["foreground", "all"] = "foreground"
-    """Slices of a volume that are trained on: those with something marked, or all. Volumes are always scored whole."""
+    """Slices of a volume that are trained on: slices with something marked, or all. Volumes are always scored whole."""
     empty_slices: Annotated[float, Field(ge=0, le=1)] = 0.1
-    """With slices = "foreground": the part of the training volumes' empty slices that is trained on as well."""
+    """With slices = "foreground": the fraction of the training volumes' empty slices that is trained on as well."""
     plane: Literal["axial", "coronal", "sagittal"] = "axial"
-    """How a volume is cut."""
+    """The plane in which a volume is cut into slices."""
     sites: tuple[str, ...] = ()
-    """Only these sites; empty: all."""
+    """Use only these sites; empty: all sites."""
     shards: Positive = 1
-    """Cut each site into so many, by cases, to try a larger federation."""
+    """Cut each site into this many sites, by cases, to try a larger federation."""
     seed: Annotated[int, Field(ge=0)] = 0
-    """Seed of the built-in generator and of the split; apart from the training seed, so that runs share a split."""
+    """Seed of the built-in images and of the split; it is not the training seed, so that runs can share a split."""
     split: tuple[Share, Share, Share] = (0.5, 0.25, 0.25)
-    """Training, validation and test shares, of cases."""
+    """Fractions of the cases for training, validation and test."""
     case_pattern: str | None = None
-    """A regular expression whose group is the case in a file's name, e.g. (P[0-9]+)_.*; unset: each file is one."""
+    """A regular expression whose group is the case in a file's name, e.g. (P[0-9]+)_.*; unset: each file is a case."""
     case_column: str | None = None
-    """Instead: a column of <site>/cases.csv (with a column file), or a key of a datalist's entries."""
+    """Instead of case_pattern: a column of <site>/cases.csv (with a column file), or a key of a datalist's entries."""
     groups: list[Annotated[list[str], Field(min_length=2)]] = []
-    """Files that are too alike to be in two splits, e.g. [["frame-1", "frame-2"]]."""
+    """Groups of files that are too alike to be in two splits, e.g. [["frame-1", "frame-2"]]."""
     classes: dict[str, list[Annotated[int, Field(ge=1, le=255)]]] | None = None
     """Which mask values belong to which class, e.g. {disc = [128, 255], cup = [255]}; unset: any non-zero value."""
     normalize: Literal["unit", "zscore"] = "unit"
-    """Grey values to [0, 1], or each image and channel to mean 0 and deviation 1."""
+    """Scale grey values to [0, 1], or each image and channel to mean 0 and standard deviation 1."""
 
     @field_validator("split")
     @classmethod
@@ -137,15 +137,15 @@ class DataConfig(_Table):
     @classmethod
     def _is_a_window(cls, intensity: str | tuple[float, float]) -> str | tuple[float, float]:
         if isinstance(intensity, tuple) and not -inf < intensity[0] < intensity[1] < inf:
-            raise ValueError("a window goes from low to high, both finite")
+            raise ValueError("expected a window [low, high] with low below high, both finite")
         return intensity
 
     @model_validator(mode="after")
     def _both_or_neither(self) -> "DataConfig":
         if (self.images is None) != (self.masks is None):
-            raise ValueError("images and masks are stated together, or both found out")
+            raise ValueError("set both images and masks, or neither")
         if self.case_pattern is not None and self.case_column is not None:
-            raise ValueError("case_pattern or case_column, not both")
+            raise ValueError("set case_pattern or case_column, not both")
         return self
 
     @field_validator("classes")
@@ -157,7 +157,7 @@ class DataConfig(_Table):
 
 
 class ModelConfig(_Table):
-    """Which network."""
+    """The network."""
 
     name: str = "unet"
     """unet (MONAI's), unet-classic (the paper's), another of MONAI's (monai.networks.nets:SegResNet), or your own
@@ -168,7 +168,7 @@ class ModelConfig(_Table):
     """Residual units of each level of unet."""
     norm: Literal["batch", "instance", "group", "site", "site-affine"] = "batch"
     """Normalisation of a U-Net. site: batch norm whose running statistics stay at each site; site-affine: its scale
-    and shift stay too (FedBN). These two also apply to the norm layers of a network by import path."""
+    and shift stay there too (FedBN). Both also apply to the norm layers of a network given by import path."""
     options: dict[str, Any] = {}
     """Constructor arguments of a network given by import path."""
     weights: str | None = None
@@ -177,13 +177,13 @@ class ModelConfig(_Table):
 
     @property
     def stays(self) -> Literal["nothing", "statistics", "norms"]:
-        """What of the model never leaves a site during training."""
+        """The part of the model that never leaves a site during training."""
         kept: dict[str, Literal["statistics", "norms"]] = {"site": "statistics", "site-affine": "norms"}
         return kept.get(self.norm, "nothing")
 
 
 class TrainConfig(_Table):
-    """Local training. Defaults are the paper's (D12)."""
+    """Training at a site. The defaults are the paper's (D12)."""
 
     loss: str = "dice"
     """dice, dice-ce, or an import path (package.module:Class) of a loss on logits and masks."""
@@ -193,27 +193,27 @@ class TrainConfig(_Table):
     lr: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-3
     betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.99)
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    """Of sgd."""
+    """For sgd."""
     weight_decay: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     augment: Literal["none", "flips", "standard"] = "none"
     """Random changes of training images: flips, or flips with rotation, scale, shift, brightness and contrast."""
     schedule: Literal["constant", "cosine", "poly"] = "constant"
-    """Learning rate over the rounds: as it is, or falling to zero by a half cosine or by (1 - part done)^0.9."""
+    """Learning rate over the rounds: constant, or falling to zero by a half cosine or by (1 - fraction done)^0.9."""
     batch_size: Positive = 8
     epochs: Positive = 1
-    """Local epochs a round."""
+    """Local epochs per round."""
     optimizer_state: Literal["persist", "reset"] = "persist"
-    """Keep the optimizer's moments over the rounds, or start anew in each."""
+    """Keep the optimizer's moments from round to round, or reset them in each round."""
 
     @model_validator(mode="after")
     def _built_in_loss(self) -> "TrainConfig":
         if self.loss_options and ":" not in self.loss:
-            raise ValueError(f"loss_options are for a loss by import path; {self.loss!r} takes none, leave them out")
+            raise ValueError(f"loss_options are for a loss by import path; {self.loss!r} has none, leave them out")
         return self
 
 
 class AlgorithmConfig(BaseModel):
-    """Which algorithm; its own options stand beside the name."""
+    """The algorithm; its options stand beside its name."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
     name: str = "fedce"
@@ -238,42 +238,42 @@ def _engine(name: str) -> str:
 
 
 class EngineConfig(_Table):
-    """What carries the run. Nothing here changes its results, but for the device."""
+    """What carries out the run. Only the device can change the results."""
 
     name: Annotated[str, AfterValidator(_engine)] = "local"
-    """Processes on this machine, or a real federation: flower, nvflare, or your own at package.module:function."""
+    """local: processes on this machine; flower, nvflare: a real federation; or your own at package.module:function."""
     workers: Annotated[int, Field(ge=0)] = 0
-    """Processes; 0: one for each core. 1 runs in this process."""
+    """Number of processes; 0: one for each core; 1: the run stays in one process."""
     device: str = "auto"
     """auto (CUDA, else MPS, else CPU), cpu, cuda, cuda:1, mps."""
     min_sites: Annotated[int, Field(ge=2)] = 2
-    """A round with fewer usable replies stops the run."""
+    """The run stops at a round with fewer usable replies than this."""
     checkpoint_seconds: Annotated[float, Field(ge=0)] = 20.0
-    """A killed run loses at most this much work, or one round if that takes longer; 0 saves after every round, as other
-    engines than local do, and all where sites_per_round is set."""
+    """A killed run loses at most this much work, or one round if a round takes longer; 0 saves after every round.
+    Engines other than local, and runs with sites_per_round, always save after every round."""
     members: dict[
         Annotated[str, Field(pattern=SITE_NAME), AfterValidator(short_enough)],
         Annotated[str, AfterValidator(key_or_none)],
     ] = {}
-    """Who may take part: name to public key ("" takes the first key that comes); empty: whoever comes. This and what
-    follows is for engines whose sites are elsewhere."""
+    """Sites that may take part: name to public key ("" accepts the first key that comes); empty: any site. This key and
+    those below are for engines whose sites are on other machines."""
     join_seconds: Annotated[float, Field(gt=0)] = 120.0
-    """The first round starts when all members are there, or after this time with at least min_sites."""
+    """The first round starts when all members have joined, or after this time with at least min_sites."""
     deadline_seconds: Annotated[float, Field(gt=0)] | None = None
-    """A round does not wait longer than this for slow sites, as long as min_sites have replied."""
+    """A round waits no longer than this for slow sites, as long as min_sites have replied."""
     tell: Literal["own", "all"] = "own"
-    """Whether a site is told its own contribution alone, or everybody's."""
+    """Whose contributions a site gets to see: its own, or those of all sites."""
 
 
 class FreeRiderConfig(_Table):
-    """The free-rider detector, and impostors to try it on."""
+    """The free-rider detector, and planted cheats to try it on."""
 
     detect: bool = False
-    """Score every site in every round; costs one more validation pass."""
+    """Score every site in every round; costs one more validation pass per round."""
     score: Literal["default", "literal"] = "default"
-    """Novelty times error difference (D13), or the paper's product to the letter, with local-global similarity."""
+    """default: novelty times error difference (D13); literal: the paper's product, with local-global similarity."""
     plant: dict[str, str] = {}
-    """Sites that cheat, to try the detector and the guard on: site to kind (docs/trust.md)."""
+    """Sites that cheat, to try the detector and the guard on: site to kind of cheating (docs/trust.md)."""
 
 
 def _recipe(name: str) -> str:
@@ -283,37 +283,43 @@ def _recipe(name: str) -> str:
 
 
 class Config(_Table):
-    """One experiment."""
+    """One experiment.
+
+    >>> config = parse({"seed": 3, "train": {"lr": 0.01}})
+    >>> config.seed, config.train.lr, config.train.batch_size
+    (3, 0.01, 8)
+    """
 
     recipe: Annotated[str, AfterValidator(_recipe)] = SMALL
-    """Values by name, for keys that nobody wrote: small (those of this page), paper (the paper's network, 256x256
-    pixels and 200 rounds; a GPU is advised), or plan (made from the data: docs/plan.md), as where no file is given."""
+    """A named set of values for keys that are left out: small (the defaults on this page), paper (the paper's network,
+    256x256 pixels and 200 rounds; a GPU is advised), or plan (made from the data: docs/plan.md). Without an experiment
+    file the recipe is plan."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     """Seed of the initial weights and of local training."""
     rounds: Positive | None = None
-    """unset: 3, 150 or 200 for the scales tiny, demo and paper, and 100 for a folder."""
+    """Number of rounds; unset: 3, 150 or 200 for the scales tiny, demo and paper, and 100 for a folder."""
     patience: Positive | None = None
     """Stop when the sites' mean validation score, smoothed over five rounds, has not risen for this many rounds."""
     leave_out: tuple[str, ...] = ()
-    """Sites that are evaluated but do not train; leave-one-out and Shapley values use it."""
+    """Sites that are evaluated but do not train; leave-one-out and Shapley values use this key."""
     sites_per_round: Annotated[int, Field(ge=2)] | None = None
-    """So many sites take part in a round, all equally often; unset: all in every round."""
+    """Number of sites that take part in a round, all equally often; unset: all sites in every round."""
     reconstruction: bool = False
     """Also value the sites by Shapley values of every round's models; 2^N validation passes a round up to ten sites."""
     guard: Guard = "standard"
-    """Leave out updates and running statistics that are bad rather than new, for every algorithm (docs/trust.md); off:
-    replies are checked for form, range, layout and finite numbers alone, and the arithmetic is the paper's."""
+    """For every algorithm, leave out updates and running statistics that are harmful, not just unusual (docs/trust.md).
+    off: replies are checked only for form, range, layout and finite numbers, and the arithmetic is the paper's."""
     max_length: Annotated[float, Field(gt=1)] = 6.0
     """With guard = "standard": reject an update longer than this multiple of the round's median length; inf: never."""
     alone: bool = False
-    """Also train each site alone, with as many steps, so that results say what the site gains by the federation."""
+    """Also train each site alone, with as many steps, so that the results say what the site gains by the federation."""
     personalise: Annotated[int, Field(ge=0)] = 0
-    """Rounds of local training after the last round. Each site then keeps the best of the common, the personalised and,
-    with alone = true, its own model, by its own validation images."""
+    """Rounds of local training after the last round. Each site then keeps the model that scores best on its own
+    validation images: the common one, the personalised one or, with alone = true, the one it trained alone."""
     metrics: tuple[str, ...] = ("dice",)
-    """Measured on each site's test cases at the end, below; Dice always is, and contributions rest on it alone."""
+    """Measured on each site's test cases at the end (below). Dice always is, and contributions rest on Dice alone."""
     surface_tolerance: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
-    """surface_dice: how far from the other surface a point of a surface may lie, in the unit of lengths, below."""
+    """For surface_dice: the distance within which two surfaces count as equal, in the unit of lengths (see below)."""
     data: DataConfig = DataConfig()
     model: ModelConfig = ModelConfig()
     train: TrainConfig = TrainConfig()
@@ -324,7 +330,7 @@ class Config(_Table):
     @model_validator(mode="before")
     @classmethod
     def _follow_the_recipe(cls, tree: Any) -> Any:
-        """What the recipe says of keys that are left out; what is no table or no recipe is refused later."""
+        """Fill missing keys from the recipe; a value that is not a table, and an unknown recipe, fail later."""
         name = tree.get("recipe") if isinstance(tree, Mapping) else None
         if name == PLAN and (missing := [key for key in PLANNED if value_at(tree, key) is None]):
             raise ValueError(
@@ -353,7 +359,7 @@ def load(path: Path | None = None, changes: Mapping[str, Any] | None = None) -> 
 
 
 def written(path: Path | None, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """What a person wrote of an experiment, unchecked: a file, and changes with dotted keys."""
+    """The experiment as a person wrote it, unchecked: a file, and changes with dotted keys."""
     return _changed(_tree_of(path) if path else {}, changes)
 
 
@@ -381,7 +387,7 @@ def _changed(tree: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]
 
 
 def load_recorded(path: Path, changes: Mapping[str, Any] | None = None) -> Config:
-    """The experiment of a run folder. Earlier versions wrote the guard as an option of FedCE."""
+    """The experiment of a run folder; the guard may be an option of FedCE, as earlier versions wrote it."""
     tree = _tree_of(path)
     algorithm = tree.get("algorithm")
     if isinstance(algorithm, dict) and "guard" in algorithm and "guard" not in tree:
@@ -415,16 +421,16 @@ def _keys_of(tables: list[str]) -> list[str]:
 
 
 def parse_assignment(text: str) -> tuple[str, Any]:
-    """ "train.lr=0.01" as ("train.lr", 0.01); what is no TOML value is a string."""
+    """ "train.lr=0.01" as ("train.lr", 0.01); a value that is not TOML is a string."""
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
         raise ConfigError(f"expected key=value, for example train.lr=0.01, got {text!r}")
     try:
         return key.strip(), tomllib.loads(f"value = {value}")["value"]
-    except (ValueError, RecursionError):  # Not TOML, or what Python refuses to read.
+    except (ValueError, RecursionError):  # Not TOML, or too long or too nested for Python.
         return key.strip(), value.strip()
 
 
 def dumps(config: Config) -> str:
-    """The resolved experiment as TOML; what is None is left out, because TOML has no word for it."""
+    """The resolved experiment as TOML; keys whose value is None are left out, because TOML has no None."""
     return tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))

@@ -1,4 +1,4 @@
-"""What can go wrong because of the input: each error is one line that says what to do."""
+"""Errors caused by the input: each is one line that says what to do."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ MOST_SHOWN = 120
 
 
 class FedceError(ValueError):
-    """Base of all errors that a user can mend; the command line prints it as one line and exits with 2."""
+    """Base of all errors that a user can correct; the command line prints it as one line and exits with 2."""
 
 
 class ConfigError(FedceError):
@@ -25,7 +25,7 @@ class DataError(FedceError):
     """Images or masks that can't be used."""
 
     def __init__(self, message: str, what: str = "") -> None:
-        """`what`: how several of the same kind are told in one line, such as "files can't be read"."""
+        """`what`: how several errors of one kind are summed up in one line, such as "files can't be read"."""
         super().__init__(message)
         self.what = what
 
@@ -59,7 +59,7 @@ class ManyProblems(DataError):
 
 
 class Problems:
-    """What is wrong with some data, collected by cause, so that a user mends all of it at once."""
+    """Problems with some data, collected by cause, so that a user can correct all of them at once."""
 
     SHOWN = 40
 
@@ -67,13 +67,13 @@ class Problems:
         self._by_cause: dict[tuple[str, str], list[str]] = {}
 
     def add(self, line: str, where: str = "", what: str = "") -> None:
-        """One more; all of one place with the same thing wrong (`what`) become one line with their number."""
-        # Without a cause, each is its own.
+        """Add a problem; problems of one place and one cause (`what`) become one line with their number."""
+        # A problem without a cause gets a line of its own.
         self._by_cause.setdefault((where, what or f"{line} {len(self)}"), []).append(line)
 
     @contextmanager
     def collected(self, where: str = "") -> Iterator[None]:
-        """A DataError in this block becomes one more."""
+        """A DataError in this block is added to the problems."""
         try:
             yield
         except DataError as error:
@@ -84,7 +84,7 @@ class Problems:
 
     @property
     def lines(self) -> list[str]:
-        """One for each cause."""
+        """One line for each cause."""
         return [
             lines[0] if len(lines) == 1 else f"{where}{': ' * bool(where)}{len(lines)} {what}; for example, {lines[0]}"
             for (where, what), lines in self._by_cause.items()
@@ -103,7 +103,7 @@ class Problems:
 def nearest(word: str, known: Iterable[str]) -> str:
     """A hint such as ", did you mean 'fedce'?", or nothing if no known word is near."""
     close = get_close_matches(word, list(known), n=3)
-    # Of words that are equally near, one with just the same letters: swapped letters are the commonest slip.
+    # Among equally near words, one with just the same letters: swapped letters are the commonest slip.
     close.sort(key=lambda match: sorted(match) != sorted(word))
     return f", did you mean {close[0]!r}?" if close else ""
 
@@ -114,15 +114,15 @@ def first_problem(error: "ValidationError") -> str:
     where = ".".join(str(part) for part in problem["loc"])
     message = problem["msg"].removeprefix("Value error, ")
     message = f"{message[0].lower()}{message[1:]}"
-    # What is wrong with a table as a whole is said in the message; the table would fill a page.
+    # The message says what is wrong with a table as a whole; to show the table would fill a page.
     got = "" if isinstance(problem["input"], dict) else f" (got {short(problem['input'])})"
     return f"{where}: {message}{got}" if where else f"{message}{got}"
 
 
 def short(value: object) -> str:
-    """A value as it would be written in Python, cut to what fits in a line."""
+    """A value as Python writes it, cut to what fits in a line."""
     try:
         text = repr(value)
-    except (ValueError, RecursionError):  # A number of thousands of digits, or nested beyond measure.
+    except (ValueError, RecursionError):  # A number of thousands of digits, or nested too deeply.
         return f"a {type(value).__name__} that is too long to be shown"
     return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."

@@ -50,14 +50,14 @@ def digest_of(path: Path) -> str:
 
 
 def private_folder(path: Path) -> Path:
-    """A folder that only its owner may look into, also where it was there before."""
+    """A folder that only its owner may look into, even if it was there before."""
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.chmod(0o700)
     return path
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """A file that only its owner may read, from its first instant on; one that is there already stays as it is."""
+    """A file that only its owner may read, from its first instant on; an existing file stays as it is."""
     aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -96,23 +96,23 @@ def read_sealed(path: Path) -> Any:
     """What `write_sealed` wrote, without the digest."""
     value = read_json(path)
     if isinstance(value, dict) and not _is_as_written(value):
-        raise RunError(f"{path} was changed since it was written: its digest is that of another content")
+        raise RunError(f"{path} was changed since it was written: its content does not match its digest")
     return value
 
 
 def _is_as_written(value: dict[str, Any], arrays: Arrays | None = None) -> bool:
-    """Whether the digest, which is taken out, is that of the rest; files of earlier versions have none."""
+    """Whether the content matches the digest, which is taken out; files of earlier versions have no digest."""
     if DIGEST not in value:
         return True
     try:
         return bool(value.pop(DIGEST) == _digest(value, arrays))
-    except (ValueError, RecursionError):  # A number that JSON does not have, or nested beyond measure: not ours.
+    except (ValueError, RecursionError):  # A number that JSON does not have, or nested too deeply: not ours.
         return False
 
 
 def _digest(value: Mapping[str, Any], arrays: Arrays | None = None) -> str:
-    """Of a JSON value, however it is spaced and ordered, and of arrays: names, types, shapes and bytes."""
-    # Through JSON first: that makes all keys strings, which can be sorted.
+    """The digest of a JSON value, however it is spaced and ordered, and of arrays: names, types, shapes and bytes."""
+    # Through JSON first, which makes all keys strings: they can be sorted.
     plain = json.loads(json.dumps(value, allow_nan=False))
     digest = sha256(json.dumps(plain, sort_keys=True).encode())
     for name, array in sorted((arrays or {}).items()):
@@ -122,11 +122,11 @@ def _digest(value: Mapping[str, Any], arrays: Arrays | None = None) -> str:
 
 
 def _no_number(text: str) -> Any:
-    raise ValueError(f"{text} is no number of JSON")
+    raise ValueError(f"{text} is not a number in JSON")
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Of two values of one key, two readers may take different ones."""
+    """Refuse a key that is there twice: two readers may take different values for it."""
     found = dict(pairs)
     if len(found) < len(pairs):
         twice = next(key for i, (key, _) in enumerate(pairs) if key in dict(pairs[:i]))
@@ -136,20 +136,20 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def write_tensors(path: Path, arrays: Arrays, about: Mapping[str, Any]) -> None:
     """Arrays and a JSON object in one safetensors file, with the digest of both."""
-    # In one text: safetensors writes several in any order, and files of the same content should be the same bytes.
+    # One text: safetensors writes several in any order, and files of equal content should have equal bytes.
     text = json.dumps({**about, DIGEST: _digest(about, arrays)}, allow_nan=False)
     write_bytes(path, tensors_to_bytes(dict(arrays), metadata={"about": text}))
 
 
 def read_tensors(path: Path, hint: str = "") -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    """The arrays and the JSON object; `hint` says what to do about a file that is not as it was written."""
+    """The arrays and the JSON object; `hint` says what to do about a file that was changed."""
     with _opened(path, hint) as file:
         arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (not a mapping)
         about = json.loads((file.metadata() or {}).get("about", "null"))
         if not isinstance(about, dict):
             raise ValueError("it does not say what it is about")
     if not _is_as_written(about, arrays):
-        raise RunError(f"{path} was changed since it was written: its digest is that of another content{hint}")
+        raise RunError(f"{path} was changed since it was written: its content does not match its digest{hint}")
     return arrays, about
 
 
@@ -165,7 +165,7 @@ def _opened(path: Path, hint: str = "") -> Iterator[Any]:
 
 
 def csv_text(table: Iterable[Sequence[Any]]) -> str:
-    """A header and rows as CSV; what is None is left empty."""
+    """A header and rows as CSV; None becomes an empty cell."""
     out = StringIO()
     csv.writer(out, lineterminator="\n").writerows(table)
     return out.getvalue()

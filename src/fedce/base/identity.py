@@ -1,4 +1,4 @@
-"""Who a site is: an Ed25519 key that never leaves its place."""
+"""The identity of a site or a coordinator: an Ed25519 key that never leaves its machine."""
 
 import os
 from base64 import b64decode, b64encode
@@ -14,7 +14,7 @@ from fedce.base.files import write_private
 from fedce.base.keys import checked_key
 
 PUBLIC = b"Public key: "
-"""Before the public key, in the file of a private key."""
+"""The text before the public key, in the file of a private key."""
 
 
 class Identity:
@@ -25,7 +25,7 @@ class Identity:
 
     @classmethod
     def at(cls, path: Path) -> "Identity":
-        """The key in a file; where there is none, a new one is made."""
+        """The key in a file; if there is no file, a new key is made."""
         if not path.exists():
             write_private(path, cls(Ed25519PrivateKey.generate()).to_pem())
         if not path.is_file():
@@ -40,13 +40,13 @@ class Identity:
         if not isinstance(loaded, Ed25519PrivateKey):
             raise ConfigError(f"{path} is not an Ed25519 key; delete it to have a new one made")
         found = cls(loaded)
-        # A key with one bit changed is a key too, only somebody else's. Keys that others made don't say whose they are.
+        # A key with one bit changed is a key too, but another one. Keys of other programs lack the public one.
         if (stated := content.partition(PUBLIC)[2].strip()) and stated != found.public.encode():
             raise ConfigError(f"{path} was changed since it was written; restore it, or delete it to have a new one")
         return found
 
     def to_pem(self) -> bytes:
-        """The private key, and after it, as text that readers of PEM pass over, the public key."""
+        """The private key, followed by the public key as text that PEM readers skip."""
         private = self._key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         return private + PUBLIC + self.public.encode() + b"\n"
 
@@ -67,17 +67,17 @@ def coordinator_file() -> Path:
 
 
 def coordinator() -> Identity:
-    """Whoever runs a federation on this machine."""
+    """The identity under which federations are run on this machine."""
     return Identity.at(coordinator_file())
 
 
 def held_key() -> str | None:
-    """The public key of this machine's coordinator; None where there is no key yet, and none is made."""
+    """The public key of this machine's coordinator; None if there is no key yet, and no key is made."""
     return Identity.at(path).public if (path := coordinator_file()).exists() else None
 
 
 def is_signed(text: str, signature: str, public: str) -> bool:
-    """Whether the owner of that public key signed this text."""
+    """Whether the owner of the public key signed this text."""
     try:
         key = Ed25519PublicKey.from_public_bytes(b64decode(checked_key(public), validate=True))
         key.verify(b64decode(signature, validate=True), text.encode())

@@ -1,6 +1,6 @@
 """The range of every number that a site may report: one definition for the wire, the border and the record.
 
-There is no slack: where rounding carries one of our own values just past its range, `Range.nearest` brings it back.
+There is no slack: where rounding carries a value of ours just past its range, `Range.nearest` brings it back.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class Range:
     high: float
 
     def __contains__(self, value: object) -> bool:
-        """Whether this is a number in the range; NaN and a truth value are not."""
+        """Whether this is a number in the range; NaN and truth values are not."""
         return isinstance(value, int | float) and not isinstance(value, bool) and self.low <= value <= self.high
 
     def __str__(self) -> str:
@@ -35,7 +35,7 @@ class Range:
 SCORE = Range(0.0, 1.0)
 """Scores, errors and Dice."""
 NOVELTY = Range(0.0, 2.0)
-"""Eq. 2: 1 - a cosine."""
+"""Eq. 2: 1 minus a cosine."""
 GAIN = Range(-1.0, 1.0)
 """A difference of two scores."""
 LOSS = Range(-1e6, 1e6)
@@ -43,9 +43,9 @@ SECONDS = Range(0.0, 1e9)
 IMAGES = Range(0, 10**9)
 """Images of one split."""
 TRAIN_IMAGES = Range(1, 10**9)
-"""A site without training images has nothing to take part with."""
+"""Training images of a site; a site without any can't take part."""
 METRIC = Range(-1e9, 1e9)
-"""Any metric beside Dice; a known metric has bounds of its own (learning/metrics.py)."""
+"""A metric other than Dice; a known metric has bounds of its own (learning/metrics.py)."""
 MAX_METRICS = 50
 MAX_REPLICATES = 100
 """Bootstrap replicates of an error in one reply."""

@@ -1,4 +1,4 @@
-"""Recipes: default values by a name, for keys of an experiment that nobody wrote."""
+"""Recipes: named sets of values for the keys that an experiment leaves out."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,13 +17,13 @@ PLANNED = (
     "train.batch_size",
     "train.epochs",
 )
-"""Keys that every plan states; it states data.size and data.resize only where images have to be resized."""
+"""Keys that every plan sets; it sets data.size and data.resize only where images have to be resized."""
 RECIPES: Mapping[str, Tree] = {
-    # Made from the data by learning/planning.py, which fills what nobody wrote before this is asked for.
+    # Made from the data by learning/planning.py, which fills the missing keys before this table is used.
     PLAN: {},
     # The defaults of base/config.py: a network of half a million parameters, for a computer without a GPU.
     SMALL: {},
-    # D12 and D17. What it shares with the defaults stands here as well, so that this is the whole of it.
+    # D12 and D17. Values that equal the defaults are listed as well, so that the recipe is complete.
     "paper": {
         "rounds": 200,
         "data": {"size": 256, "split": (0.5, 0.25, 0.25)},
@@ -44,7 +44,7 @@ RECIPES: Mapping[str, Tree] = {
 
 
 def filled(tree: Tree, defaults: Tree) -> dict[str, Any]:
-    """The tree with defaults for what it leaves out; None is what TOML can't write, and counts as left out.
+    """The tree with defaults for the keys that it leaves out; None counts as left out, because TOML can't write it.
 
     >>> filled({"rounds": 5, "train": {"lr": 0.1}}, {"rounds": 200, "train": {"lr": 0.001, "epochs": 1}})
     {'rounds': 5, 'train': {'lr': 0.1, 'epochs': 1}}
@@ -60,7 +60,7 @@ def filled(tree: Tree, defaults: Tree) -> dict[str, Any]:
 
 
 def value_at(tree: Tree, key: str) -> Any:
-    """What a tree has under a dotted key; None where it has nothing.
+    """The value of a dotted key in a tree; None if the tree does not have the key.
 
     >>> value_at({"train": {"lr": 0.1}}, "train.lr")
     0.1

@@ -1,4 +1,4 @@
-"""Things by the names that an experiment file gives them."""
+"""Finds what an experiment file names: a built-in thing, one of an installed package, or one at an import path."""
 
 import sys
 from collections.abc import Container, Mapping
@@ -13,9 +13,9 @@ T = TypeVar("T")
 
 
 def full_name(name: str, known: Container[str], group: str) -> str:
-    """Our own name or an import path as it is; a name that an installed package gives its own thing, as its path.
+    """A built-in name or an import path as it is; a name that an installed package registers, as its import path.
 
-    So whoever asks which code an experiment names sees the path, however it was called. Our own names come first.
+    So a check of an experiment's code sees the path, however the code was named. Built-in names come first.
     """
     if name in known or ":" in name:
         return name
@@ -23,9 +23,9 @@ def full_name(name: str, known: Container[str], group: str) -> str:
 
 
 def find(name: str, known: Mapping[str, T], kind: type[T], group: str, key: str) -> T:
-    """A value of a family: one of ours, one that an installed package offers, or one at package.module:NAME.
+    """A value of a family: a built-in one, one that an installed package registers, or one at package.module:NAME.
 
-    `key` is where the experiment names it.
+    `key` is the key of the experiment that names it.
     """
     path = full_name(name, known, group)
     if path in known:
@@ -44,7 +44,7 @@ def load_object(path: str, key: str) -> Any:
     module, _, name = path.partition(":")
     if not (module and name and not module.startswith(".")):
         raise ConfigError(f"{key}: expected package.module:Name, got {path!r}")
-    if (here := str(Path.cwd())) not in sys.path:  # A console script does not look for modules where it is called.
+    if (here := str(Path.cwd())) not in sys.path:  # A console script does not search the current folder for modules.
         sys.path.append(here)
     try:
         return getattr(import_module(module), name)

@@ -1,8 +1,8 @@
-"""Numbers in words, the same in the terminal and on pages."""
+"""Numbers and texts as people see them, the same in the terminal and on pages."""
 
 
 def printable(text: str, kept: str = "") -> str:
-    """Text that somebody else may have written, as it may be shown: what a terminal would act on is escaped."""
+    """Text that somebody else may have written, safe to show: characters that a terminal would act on are escaped."""
     return "".join(
         letter if letter.isprintable() or letter in kept else letter.encode("unicode_escape").decode()
         for letter in text
@@ -18,5 +18,5 @@ def duration(seconds: float) -> str:
 
 
 def cell_text(cell: str | float | None, digits: int) -> str:
-    """A table's cell; a dash where there is nothing."""
+    """The text of a table's cell; a dash if the cell is empty."""
     return "-" if cell is None else cell if isinstance(cell, str) else f"{cell:.{digits}f}"

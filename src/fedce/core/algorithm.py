@@ -2,8 +2,8 @@
 
 An algorithm is a frozen dataclass of hyper-parameters. One round is `state = algorithm.round(state, ask)`: everything
 that a later round needs is in the state or in a site's memory, so a run can be replayed and resumed. What a round
-measured goes to the ledger; all that follows from it (credit, weights, shares) is a pure function of that, so that
-whoever has the ledger can work it out again.
+measured goes to the ledger; credit, weights and shares are pure functions of it, so that anybody who has the ledger
+can work them out again.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,22 +36,26 @@ def hyperparameters(cls: type[A]) -> type[A]:
 
 @dataclass(frozen=True)
 class Traits:
-    """What the rest of the program must know of an algorithm; the same in every round."""
+    """What the rest of the program must know of an algorithm; constant over the rounds.
+
+    >>> Traits(personal=True).exchanges, Algorithm().traits.is_mean
+    (True, True)
+    """
 
     personal: bool = False
     """Each site ends with a model of its own."""
     exchanges: bool = True
     """Sites send their models."""
     is_mean: bool = True
-    """The common model is the mean of the sites' models with weights rho: only then can one be left out of it."""
+    """The common model is the mean of the sites' models with weights rho: only then can a site be left out of it."""
     accumulates: bool = True
-    """Credit adds up over the rounds; if not, a round's replaces it."""
+    """Credit adds up over the rounds; if not, a round's credit replaces the earlier one."""
     weighs_by_earlier_rounds: bool = False
-    """A round's weights follow from the credit before it, not from that after it."""
+    """A round's weights follow from the credit before the round, not from the credit after it."""
     sites_claim_novelty: bool = False
-    """Eq. 2 is measured by the sites, a round later."""
+    """Eq. 2 is measured by the sites, one round later."""
     weights_are_measured: bool = False
-    """Weights follow from the models, so that nobody can work them out from a ledger."""
+    """Weights follow from the models, so that they can't be worked out from a ledger."""
     expels: bool = False
     """Sites may be dropped for good."""
     keeps_norms: bool = False
@@ -60,37 +64,44 @@ class Traits:
 
 @dataclass(frozen=True)
 class Terms:
-    """What was measured of a site in one round; a subclass says what its method measures beside this."""
+    """What was measured of a site in one round; a subclass adds what its method measures."""
 
     n_train: int
 
 
 @dataclass(frozen=True)
 class State:
-    """The server between two rounds."""
+    """The server between two rounds.
+
+    >>> from fedce.core.params import Entry, Layout
+    >>> w = Params(Layout((Entry("w", (1,), "trainable"),)), np.zeros(1, np.float32))
+    >>> state = Algorithm().begin(["north", "south"], w)
+    >>> state.sites, state.round_no
+    (('north', 'south'), 0)
+    """
 
     sites: tuple[str, ...]
-    """Everybody who may be asked in the next round; within a round, those who are."""
+    """All sites that may be asked in the next round; within a round, the sites that are asked."""
     params: Params
     round_no: int = 0
     """The next round's number."""
     rho: Mapping[str, float] = field(default_factory=dict)
     """The weights that built `params`; empty before the first round."""
     shares: Mapping[str, float] = field(default_factory=dict)
-    """Contributions so far, of everybody ever measured; they sum to 1."""
+    """Contributions so far of all sites that were ever measured; they sum to 1."""
     credit: Credit = field(default_factory=Credit)
     own: Any = None
-    """What this algorithm alone keeps, a frozen dataclass: see `Algorithm.initial_own`."""
+    """What only this algorithm keeps, a frozen dataclass: see `Algorithm.initial_own`."""
     measured: Mapping[str, Facts] = field(default_factory=dict)
-    """What the last round measured of each site; goes to the ledger."""
+    """What the last round measured of each site; written to the ledger."""
     strangers: tuple[str, ...] = ()
     """Sites whose running statistics did not enter `params`."""
     expelled: tuple[str, ...] = ()
-    """Sites that the method asks no more, whether they are still connected or not."""
+    """Sites that the method no longer asks, whether they are still connected or not."""
     draws: Mapping[str, int] = field(default_factory=dict)
-    """How often each site was drawn, where not all take part in every round."""
+    """How often each site was drawn, if not all sites take part in every round."""
     notes: tuple[str, ...] = ()
-    """What the method has to say about the last round; goes to the ledger."""
+    """What the method has to say about the last round; written to the ledger."""
     scores: tuple[float, ...] = ()
     """The sites' mean validation score of each round's first model."""
     best: Params | None = None
@@ -98,7 +109,7 @@ class State:
 
 
 class Answers(Sequence[Reply]):
-    """The usable replies of a round, sorted by site, and what is worked out of their models once."""
+    """The usable replies of a round, sorted by site, and results computed from their models once."""
 
     def __init__(self, replies: Sequence[Reply], starts: Mapping[str, Params]) -> None:
         self.replies = tuple(replies)
@@ -125,7 +136,7 @@ class Answers(Sequence[Reply]):
 
     @property
     def products(self) -> NDArray[np.float64]:
-        """Inner products of the updates: of what is trained, against what each site started from."""
+        """Inner products of the updates: trainable entries of each model minus those of the model it started from."""
         return self.once("products", self._products)
 
     def _products(self) -> NDArray[np.float64]:
@@ -135,13 +146,13 @@ class Answers(Sequence[Reply]):
         return inner_products([m.trainable - start.trainable for m, start in zip(self.models, starts, strict=True)])
 
     def once(self, what: str, work: Callable[[], A]) -> A:
-        """What is called so, worked out the first time that it is asked for."""
+        """The result of `work`, computed when `what` is first asked for and kept under this name."""
         if what not in self._found:
             self._found[what] = work()
         return cast(A, self._found[what])
 
     def with_replies(self, replies: Sequence[Reply]) -> "Answers":
-        """Some of the replies, perhaps with other claims; what was worked out is kept where the models are the same."""
+        """Some of the replies, perhaps with other claims; computed results are kept if no reply is missing."""
         chosen = Answers(replies, self.starts)
         if len(replies) == len(self.replies):
             chosen._found = self._found
@@ -150,7 +161,7 @@ class Answers(Sequence[Reply]):
 
 @dataclass(frozen=True)
 class Aggregated:
-    """What a round makes of the replies."""
+    """The outcome of a round's replies."""
 
     params: Params
     own: Any = None
@@ -158,14 +169,19 @@ class Aggregated:
 
 
 class Algorithm:
-    """A method, as FedAvg would do what it does not say otherwise.
+    """A method; without overrides it is FedAvg.
 
     A round is: ask, measure, earn, weigh, aggregate. `measure` sees the models, and its result goes to the ledger;
     `gains`, `weigh` and `shares` are pure functions of what the ledger holds.
+
+    >>> terms = {"north": Terms(n_train=30), "south": Terms(n_train=10)}
+    >>> credit = Algorithm().earn(Credit(), terms)
+    >>> Algorithm().weigh(credit, terms)
+    {'north': 0.75, 'south': 0.25}
     """
 
     terms: ClassVar[type[Terms]] = Terms
-    """What `measure` gives for a site; its fields are what the ledger keeps."""
+    """What `measure` returns for a site; its fields are written to the ledger."""
 
     @property
     def traits(self) -> Traits:
@@ -173,7 +189,7 @@ class Algorithm:
 
     @property
     def keeps(self) -> type | None:
-        """What a site keeps beside its model (`Memory.own`): a frozen dataclass, or nothing."""
+        """The class of what a site keeps beside its model (`Memory.own`), a frozen dataclass; None for nothing."""
         return None
 
     @property
@@ -182,7 +198,7 @@ class Algorithm:
         return False
 
     def initial_own(self, params: Params) -> Any:
-        """What the algorithm alone keeps at the server, before the first round; a frozen dataclass, or None."""
+        """What only this algorithm keeps at the server, before the first round; a frozen dataclass, or None."""
         return None
 
     def begin(self, sites: Sequence[str], params: Params) -> State:
@@ -196,13 +212,13 @@ class Algorithm:
         return train(site, task, memory)
 
     def evaluate(self, site: Site, task: Task, memory: Memory | None) -> Reply:
-        """How the model that this site would use does on its data."""
+        """Evaluate, on the site's data, the model that the site would use."""
         return evaluate_global(site, task, memory)
 
     # At the server.
 
     def task(self, state: State, site: str) -> Task:
-        """What a site is sent."""
+        """What the server sends to a site."""
         rho = state.rho.get(site, 0.0) if state.rho and self.traits.is_mean else None
         known = site not in state.strangers
         return Task(site, state.round_no, state.params, rho=rho, has_its_statistics=known)
@@ -212,7 +228,7 @@ class Algorithm:
         return {reply.site: self.terms(reply.n_train) for reply in answers}
 
     def gains(self, credit: Credit, terms: Mapping[str, Any]) -> Gains:
-        """What each site earns by the round's terms."""
+        """What each site earns in a round with these terms."""
         return {site: (float(term.n_train),) for site, term in terms.items()}
 
     def earn(self, credit: Credit, terms: Mapping[str, Any]) -> Credit:
@@ -225,14 +241,14 @@ class Algorithm:
         return normalise({site: credit[site].value for site in terms})
 
     def shares(self, credit: Credit, n_rounds: Mapping[str, int] | None = None) -> dict[str, float]:
-        """Contributions so far, of everybody ever measured; they sum to 1.
+        """Contributions so far of all sites that were ever measured; they sum to 1.
 
-        `n_rounds` says in how many rounds a site was measured, where the credit is of some rounds of a run alone.
+        `n_rounds` says in how many rounds a site was measured, if the credit covers only some rounds of a run.
         """
         return normalise(self.earned(credit))
 
     def earned(self, credit: Credit) -> dict[str, float]:
-        """What each site has earned a round, or last."""
+        """What each site has earned: the mean over its rounds if credit accumulates, otherwise the last value."""
         if self.traits.accumulates:
             return {site: account.means[0] for site, account in credit.items()}
         return {site: account.value for site, account in credit.items()}
@@ -242,7 +258,7 @@ class Algorithm:
         return Aggregated(weighted_sum(answers.models, [rho[site] for site in answers.sites]), state.own)
 
     def dropped(self, credit: Credit, terms: Mapping[str, Any]) -> dict[str, str]:
-        """Sites that are asked no more, and what is said of it."""
+        """Sites that are no longer asked from now on, each with a sentence for the ledger."""
         return {}
 
     def returned(self, state: State) -> Params:
@@ -250,7 +266,7 @@ class Algorithm:
         return state.params
 
     def round(self, state: State, ask: Ask) -> State:
-        """One round at the server; the only one there is."""
+        """One round at the server."""
         tasks = [self.task(state, site) for site in state.sites]
         answers = Answers(ask(tasks), {task.site: task.params for task in tasks})
         terms = self.measure(state, answers, ask)
@@ -271,7 +287,7 @@ class Algorithm:
         )
 
     def follow(self, before: Credit, terms: Mapping[str, Any]) -> tuple[Credit, dict[str, float], dict[str, float]]:
-        """Credit, weights and shares after a round: all that follows from what was measured."""
+        """Credit, weights and shares after a round: everything that follows from what was measured."""
         credit = self.earn(before, terms)
         rho = self.weigh(before if self.traits.weighs_by_earlier_rounds else credit, terms)
         return credit, rho, self.shares(credit) if credit else rho
@@ -279,33 +295,33 @@ class Algorithm:
     # The record.
 
     def recorded(self, term: Any) -> dict[str, Any]:
-        """What the ledger holds of a site beside what the site itself said."""
+        """What the ledger holds of a site's terms; what the site itself reported is recorded apart from this."""
         return {name: value for name, value in asdict(term).items() if name not in SAID}
 
     def read(self, sites: Mapping[str, Facts]) -> dict[str, Any]:
-        """A round's terms from what the ledger holds; a LookupError where an earlier version did not record them."""
+        """A round's terms from what the ledger holds; a LookupError if an earlier version did not record them."""
         names = [one.name for one in fields(self.terms)]
         return {site: self.terms(**{name: facts[name] for name in names}) for site, facts in sites.items()}
 
     def signed(self, said: Any, before: Facts) -> dict[str, Any]:
-        """What the ledger holds of a site because it said so in its signed answer; `before` is of the round before."""
+        """Terms that the ledger must hold by the site's signed answer; `before`: its facts of the round before."""
         return {}
 
     def lasting(self, rounds: Sequence[Mapping[str, Any]], site: str) -> list[float]:
-        """The part of what a site earned in each of these rounds that counts at their end."""
+        """For each of these rounds, the part of what the site earned in it that still counts after the last of them."""
         return [1.0] * len(rounds)
 
     def smoothed(self, facts: Facts) -> Facts:
-        """Facts by which a small change of a site's error changes its credit by little."""
+        """The facts, adjusted so that a small change of a site's error changes its credit only a little."""
         return facts
 
     def replay(self) -> "Replayer":
-        """Checks a ledger's rounds one after the other."""
+        """A check of a ledger's rounds, one after the other."""
         return Replayer(self)
 
 
 class Replayer:
-    """All credit, weights and shares once more, from what a ledger holds of each round."""
+    """Computes credit, weights and shares again, from what a ledger holds of each round."""
 
     is_guarded = False
 
@@ -314,7 +330,7 @@ class Replayer:
         self.credit = Credit()
 
     def round(self, sites: Mapping[str, Facts]) -> tuple[dict[str, float], dict[str, float], list[tuple[str, str]]]:
-        """Weights and shares after a round, and what does not follow from what: sites with a sentence."""
+        """Weights and shares after a round, and contradictions in the ledger: pairs of a site and a sentence."""
         self.credit, rho, shares = self.algorithm.follow(self.credit, self.algorithm.read(sites))
         return (
             rho,
@@ -322,7 +338,7 @@ class Replayer:
             []
             if self.is_guarded
             else [
-                (site, "the guard is off, and says something of it")
+                (site, "the guard is off, but the ledger holds a verdict of the guard")
                 for site, facts in sites.items()
                 if "trust" in facts
             ],
@@ -330,7 +346,7 @@ class Replayer:
 
 
 SAID = ("n_train", "err", "score_local", "loss_before", "weight")
-"""Terms that the ledger holds under these names for every method: a site's own words, and its weight."""
+"""Terms that the ledger holds under these names for every method: what a site reports, and its weight."""
 
 
 def models_of(replies: Sequence[Reply]) -> list[Params]:

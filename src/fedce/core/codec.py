@@ -1,4 +1,4 @@
-"""Frozen dataclasses to JSON and arrays, and back: one codec for whatever an algorithm keeps."""
+"""Frozen dataclasses to JSON and arrays, and back: one codec for everything that an algorithm keeps."""
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
@@ -14,7 +14,7 @@ Arrays = Mapping[str, Vector]
 
 
 def encode(value: Any) -> tuple[Any, dict[str, Vector]]:
-    """The value as JSON, and the arrays in it by the way that leads to each.
+    """The value as JSON, and the arrays in it, each by its path in the value.
 
     >>> encode({"a": (1, 2.5)})
     ({'a': [1, 2.5]}, {})
@@ -39,9 +39,9 @@ def _encoded(value: Any, way: str, arrays: dict[str, Vector]) -> Any:
 
 
 def decode(like: T, about: Any, arrays: Arrays, layout: Layout) -> T:
-    """A value of the same kind as `like`, whose own values (or types) say what fields are that may be anything.
+    """A value of the type of `like`; where a field may be anything, the value (or type) in `like` says what it is.
 
-    What does not fit is a ValueError.
+    Content that does not fit is a ValueError.
     """
     try:
         decoded: T = _decoded(type(like), like, about, "", _Source(arrays, layout))
@@ -91,7 +91,7 @@ def _decoded_dataclass(kind: type, like: Any, about: Any, way: str, source: _Sou
 
 
 def _decoded_union(kinds: tuple[Any, ...], like: Any, about: Any, way: str, source: _Source) -> Any:
-    """Of a thing or nothing; an array that is there is not nothing, though JSON has none."""
+    """A value of a union with None; JSON holds None in place of an array, so the arrays are looked at first."""
     (kind,) = (one for one in kinds if one is not NoneType)
     is_there = about is not None or way in source.arrays
     return _decoded(kind, like, about, way, source) if is_there else None

@@ -1,37 +1,37 @@
-"""What each site has earned, over the rounds in which it was measured; nothing of any algorithm."""
+"""What each site has earned, over the rounds in which it was measured; independent of the algorithm."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 Gains = Mapping[str, tuple[float, ...]]
-"""What each site earns in one round; most methods count one thing."""
+"""What each site earns in one round; most methods count one quantity."""
 
 
 @dataclass(frozen=True)
 class Account:
-    """One site's: how often it was measured, and what came of it."""
+    """One site's account: in how many rounds it was measured, and what it earned in them."""
 
     rounds: int = 0
     totals: tuple[float, ...] = ()
 
     @property
     def value(self) -> float:
-        """Of a method that counts one thing."""
+        """The total, for a method that counts one quantity."""
         return self.totals[0]
 
     @property
     def means(self) -> tuple[float, ...]:
-        """A round's average."""
+        """The average per round."""
         return tuple(total / self.rounds for total in self.totals)
 
     def keeping(self, part: float) -> "Account":
-        """Only this part of what was earned so far counts from now on; the rounds stay."""
+        """The account with only this part of the totals; the number of rounds stays."""
         return Account(self.rounds, tuple(part * total for total in self.totals))
 
 
 @dataclass(frozen=True)
 class Credit(Mapping[str, Account]):
-    """All sites' accounts.
+    """The accounts of all sites.
 
     >>> Credit().plus({"a": (2.0,)}).plus({"a": (1.0,), "b": (3.0,)})["a"]
     Account(rounds=2, totals=(3.0,))
@@ -49,7 +49,7 @@ class Credit(Mapping[str, Account]):
         return len(self.accounts)
 
     def plus(self, gains: Gains) -> "Credit":
-        """After a round: what is earned adds up."""
+        """The credit after a round in which the gains are added."""
         added = {
             site: tuple(before + now for before, now in zip(self._totals(site, won), won, strict=True))
             for site, won in gains.items()
@@ -57,11 +57,11 @@ class Credit(Mapping[str, Account]):
         return self._with(added)
 
     def replaced(self, gains: Gains) -> "Credit":
-        """After a round of a method by which only what a site last had counts."""
+        """The credit after a round in which the gains replace the totals: only the last value counts."""
         return self._with(gains)
 
     def keeping(self, parts: Mapping[str, float]) -> "Credit":
-        """These sites keep only a part of what they had earned."""
+        """The credit after these sites lose a part of what they had earned."""
         kept = {site: self.accounts[site].keeping(part) for site, part in parts.items() if site in self.accounts}
         return Credit({**self.accounts, **kept})
 

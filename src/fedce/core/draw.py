@@ -1,4 +1,4 @@
-"""Who takes part in a round where not all do."""
+"""Which sites take part in a round, if not all do."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -7,9 +7,9 @@ from hashlib import sha256
 
 @dataclass(frozen=True)
 class Draw:
-    """Who takes part in a round where not all do: those who were drawn least often, among equals by lot.
+    """Draws the sites that were drawn least often so far; among equals it decides by lot.
 
-    So all are measured equally often, and anybody who knows the seed can draw again.
+    So all sites are measured equally often, and anybody who knows the seed can repeat the draw.
     """
 
     n_sites: int
@@ -23,6 +23,6 @@ class Draw:
 
 
 def draws_of(everybody: Iterable[str], draws: Mapping[str, int]) -> dict[str, int]:
-    """How often each was drawn; a newcomer counts as one who was drawn least, or it would be in every round."""
+    """How often each site was drawn; a newcomer counts as drawn least often, or it would be in every round."""
     least = min(draws.values(), default=0)
     return {site: draws.get(site, least) for site in everybody}

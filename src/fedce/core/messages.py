@@ -7,12 +7,16 @@ from typing import Any, Literal
 from fedce.core.params import Params
 
 MAX_MODELS = 16
-"""So many models a task may bring to be scored; engines make room for them."""
+"""A task brings at most this many models to be scored; engines make room for them."""
 
 
 @dataclass(frozen=True)
 class Member:
-    """What a site tells of itself when it joins; all that the server knows of its data."""
+    """What a site says of itself when it joins; the server knows no more than this of its data.
+
+    >>> Member("north", 30, 10, 20, shape=(3, 256, 256), classes={"disc": (255,)}, fingerprint="5f2c").n_images
+    60
+    """
 
     name: str
     n_train: int
@@ -23,11 +27,11 @@ class Member:
     classes: Mapping[str, tuple[int, ...]]
     """Mask values of each class."""
     fingerprint: str
-    """Changes with any pixel, label or split; tells nothing about them."""
+    """A digest that changes with any pixel, label or split, and reveals nothing about them."""
     n_train_cases: int = 0
     n_validation_cases: int = 0
     n_test_cases: int = 0
-    """Cases of each split; 0 where an earlier version did not tell."""
+    """Cases of each split; 0 if an earlier version did not send them."""
 
     @property
     def n_images(self) -> int:
@@ -36,42 +40,50 @@ class Member:
 
 @dataclass(frozen=True)
 class Task:
-    """What the server asks of one site."""
+    """What the server asks of one site.
+
+    >>> import numpy as np
+    >>> from fedce.core.params import Entry, Layout, from_named
+    >>> w = from_named(Layout((Entry("bias", (1,), "trainable"),)), {"bias": np.zeros(1)})
+    >>> task = Task("north", round_no=0, params=w)
+    >>> task.action, task.rho
+    ('train', None)
+    """
 
     site: str
     round_no: int
     params: Params
     """The global model w."""
     rho: float | None = None
-    """The site's own weight in `params`, 0 if it did not take part in the last round; None if `params` is no mean of
-    the sites' models."""
+    """The site's own weight in `params`, 0 if it did not take part in the last round; None if `params` is not a mean
+    of the sites' models."""
     has_its_statistics: bool = True
     """Whether the running statistics that the site sent are in `params` too."""
     action: Literal["train", "score", "evaluate"] = "train"
     models: tuple[Params, ...] = ()
-    """Models to be scored on the validation split (action "score"), the same for all sites."""
+    """Models to be scored on the validation split (action "score"); all sites get the same ones."""
     score_local: bool = False
     """Also score the site's own model after training."""
     shares: Mapping[str, float] = field(default_factory=dict)
-    """Contributions so far that the site may know: its own, or everybody's if the experiment says so."""
+    """Contributions so far that the site may know: its own, or those of all sites if the experiment says so."""
     persist: bool = False
     """Write the site's memory to its disk before replying, so that the run can be resumed from here."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What a metric beside Dice gives on one site's test cases."""
+    """The values of a metric other than Dice on one site's test cases."""
 
     by_class: Mapping[str, float | None]
-    """Mean over the cases where the metric is defined; None where it is defined in no case."""
+    """Class to the mean over the cases where the metric is defined; None if it is defined in no case."""
     undefined: Mapping[str, int]
     """Class to the number of 2-D images and volumes where the metric is not defined."""
     unit: Literal["", "mm", "px"] = ""
-    """Of a length: millimetres where the files state their spacing, otherwise pixels."""
+    """The unit of a length: millimetres if the files state their spacing, otherwise pixels."""
 
     @property
     def mean(self) -> float | None:
-        """Over the classes that have a value; None where none has one."""
+        """The mean over the classes that have a value; None if no class has one."""
         known = [value for value in self.by_class.values() if value is not None]
         return sum(known) / len(known) if known else None
 
@@ -81,15 +93,15 @@ Choice = Literal["common", "personal", "alone"]
 
 @dataclass(frozen=True)
 class Beside:
-    """What other models than the common one reach on a site's test cases; Dice as a fraction."""
+    """Dice, as a fraction, of further models on a site's test cases, beside the common model."""
 
     keeps: Choice
-    """The model that the site keeps, and that the rest of its evaluation is of."""
+    """The model that the site keeps; the other numbers of its evaluation are of this model."""
     common: float
     personal: float | None = None
-    """After the site trained on by itself; None where it did not."""
+    """Dice after further training at the site alone; None if there was no such training."""
     alone: float | None = None
-    """Of a model that the site trained alone, with as many steps; None where it did not."""
+    """Dice of a model that the site trained alone, with as many steps; None if it did not."""
     alone_interval: tuple[float, float] | None = None
     gain_interval: tuple[float, float] | None = None
     """95 % interval over cases of the kept model's Dice minus that of the one trained alone; None below five cases."""
@@ -97,7 +109,11 @@ class Beside:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How a model does on one site's data; Dice as a fraction."""
+    """How well a model does on one site's data; Dice as a fraction.
+
+    >>> Evaluation(0.8, {"disc": 0.75, "cup": 0.5}, test_dice_without=None).test_dice
+    0.625
+    """
 
     validation_dice: float
     test_dice_by_class: Mapping[str, float]
@@ -105,15 +121,15 @@ class Evaluation:
     """Test Dice of the model built from all other sites; None where there is no such model."""
     validation_interval: tuple[float, float] | None = None
     test_interval: tuple[float, float] | None = None
-    """95 % intervals over the site's cases; None where it has too few, or in runs of an earlier version."""
+    """95 % intervals over the site's cases; None if the site has too few cases, and in runs of an earlier version."""
     metrics: Mapping[str, Measured] = field(default_factory=dict)
-    """Metrics beside Dice that the experiment asks for, by name."""
+    """Metrics other than Dice that the experiment asks for, by name."""
     beside: Beside | None = None
-    """Where sites train alone as well, or personalise."""
+    """Set if sites also train alone, or personalise."""
 
     @classmethod
     def recorded(cls, entry: Mapping[str, Any]) -> "Evaluation":
-        """As the ledger's end has it, with a signature beside it; tuples have become lists there."""
+        """The evaluation from the last line of a ledger, where a signature stands beside it and tuples are lists."""
         known: dict[str, Any] = {field.name: entry[field.name] for field in fields(cls) if field.name in entry}
         known |= {name: tuple(value) for name, value in known.items() if isinstance(value, list)}
         metrics = {name: Measured(**told) for name, told in known.get("metrics", {}).items()}
@@ -122,7 +138,7 @@ class Evaluation:
 
     @property
     def entry(self) -> dict[str, Any]:
-        """As it is sent and recorded. What was not asked for is left out, so it is as earlier versions wrote it."""
+        """The evaluation as it is sent and recorded; keys that were not asked for are left out."""
         told = asdict(self)
         return {name: value for name, value in told.items() if value or name not in ("metrics", "beside")}
 
@@ -138,7 +154,12 @@ def _beside(told: Mapping[str, Any]) -> Beside:
 
 @dataclass(frozen=True)
 class Reply:
-    """What a site answers. Scores are in [0, 1], higher is better; error = 1 - score."""
+    """What a site answers. Scores are in [0, 1], higher is better; error = 1 - score.
+
+    >>> reply = Reply("north", round_no=0, n_train=30, score=0.75)
+    >>> 1 - reply.score
+    0.25
+    """
 
     site: str
     round_no: int
@@ -150,14 +171,14 @@ class Reply:
     error_without: float | None = None
     """Validation error of the model built from all other sites (Eq. 3); None if there is no such model yet."""
     error_replicates: tuple[float, ...] = ()
-    """The same error on resampled validation cases (bootstrap), for the intervals of the contributions; none where the
+    """`error_without` on resampled validation cases (bootstrap), for the intervals of the contributions; empty if the
     site has too few cases."""
     novelty: float | None = None
     """Eq. 2 as measured by the site itself, about the previous round (estimate="site")."""
     loss: float | None = None
     """Mean training loss."""
     loss_before: float | None = None
-    """Training loss of the received model, where the method weighs by it."""
+    """Training loss of the received model, if the method weighs by it."""
     score_local: float | None = None
     """Validation score of the site's own model after training, if asked for."""
     scores: tuple[float, ...] = ()
@@ -165,4 +186,4 @@ class Reply:
     evaluation: Evaluation | None = None
     seconds: float = 0.0
     signed: Mapping[str, str] | None = None
-    """The answer as the site signed it (content, signature), where it came over a network; kept in the ledger."""
+    """The answer as the site signed it (content, signature), if it came over a network; kept in the ledger."""

@@ -24,7 +24,7 @@ KINDS: tuple[Kind, ...] = ("trainable", "buffer", "counter")
 BLOCK = 4096
 FEW = 32
 MAX_EXACT_COUNT = 2**24
-"""Whole numbers up to here are exact in float32."""
+"""Whole numbers up to this one are exact in float32."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Entry:
     shape: tuple[int, ...]
     kind: Kind
     norm: bool = False
-    """Whether it belongs to a normalisation layer."""
+    """Whether the tensor belongs to a normalisation layer."""
 
     @property
     def size(self) -> int:
@@ -44,7 +44,12 @@ class Entry:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where each tensor lies in the vector: trainable entries first, then float buffers, then counters."""
+    """Where each tensor lies in the vector: trainable entries first, then float buffers, then counters.
+
+    >>> layout = Layout((Entry("conv.weight", (2, 3), "trainable"), Entry("norm.running_mean", (2,), "buffer")))
+    >>> layout.size, layout.n_trainable
+    (8, 6)
+    """
 
     entries: tuple[Entry, ...]
 
@@ -63,7 +68,7 @@ class Layout:
 
     @cached_property
     def n_averaged(self) -> int:
-        """Trainable entries and float buffers: all that a weighted mean applies to."""
+        """Number of trainable values and float buffers: everything that a weighted mean applies to."""
         return sum(entry.size for entry in self.entries if entry.kind != "counter")
 
     def slices(self) -> Iterator[tuple[Entry, slice]]:
@@ -92,7 +97,13 @@ class Layout:
 
 @dataclass(frozen=True, eq=False)
 class Params:
-    """A model: its vector, read by its layout."""
+    """A model: its vector, read by its layout.
+
+    >>> layout = Layout((Entry("weight", (2,), "trainable"),))
+    >>> a, b = Params(layout, np.float32([0, 0])), Params(layout, np.float32([4, 8]))
+    >>> weighted_sum([a, b], [0.25, 0.75]).vector
+    array([3., 6.], dtype=float32)
+    """
 
     layout: Layout
     vector: Vector
@@ -114,7 +125,7 @@ class Params:
 
 
 def blocks(size: int) -> Iterator[slice]:
-    """The pieces in which long vectors are walked."""
+    """The blocks in which long vectors are processed."""
     return (slice(start, min(start + BLOCK, size)) for start in range(0, size, BLOCK))
 
 
@@ -150,7 +161,7 @@ def splice(trainable: Params, rest: Params) -> Params:
 
 
 Stays = Literal["nothing", "statistics", "norms"]
-"""What of a model is never exchanged: nothing, the running statistics of batch norms, or all of its norm layers."""
+"""The part of a model that is never exchanged: nothing, running statistics of batch norms, or all norm layers."""
 
 
 def shared_layout(layout: Layout, stays: Stays) -> Layout:
@@ -169,12 +180,12 @@ def shared_layout(layout: Layout, stays: Stays) -> Layout:
 
 
 def part_of(whole: Params, layout: Layout) -> Params:
-    """The entries of a model that a smaller layout has."""
+    """The entries of a model that a smaller layout names."""
     return whole if whole.layout == layout else Params(layout, whole.vector[_places(whole.layout, layout)])
 
 
 def completed(part: Params, whole: Params) -> Params:
-    """A part of a model, with all that it lacks from another model."""
+    """A part of a model, with everything it lacks taken from another model."""
     if part.layout == whole.layout:
         return part
     vector = whole.vector.copy()
@@ -183,7 +194,7 @@ def completed(part: Params, whole: Params) -> Params:
 
 
 def pooled(parts: Sequence[Params]) -> Params:
-    """The mean of models that weigh the same; variances also hold how far the models' running means lie apart."""
+    """The mean of models with equal weights; variances also include how far the models' running means lie apart."""
     mean = weighted_sum(parts, [1 / len(parts)] * len(parts))
     for at_mean, at_variance in mean.layout.running_statistics:
         mean.vector[at_variance] += np.var([part.vector[at_mean] for part in parts], axis=0)
@@ -204,7 +215,7 @@ def gram(parts: Sequence[Params], origin: Params) -> NDArray[np.float64]:
 
 
 def inner_products(vectors: Sequence[Vector], origin: Vector | None = None) -> NDArray[np.float64]:
-    """Of the vectors, or of what they are beyond an origin."""
+    """Inner products of the vectors, or of the vectors minus an origin."""
     n = len(vectors)
     products = np.zeros((n, n))
     room = np.empty(n * BLOCK)
@@ -222,7 +233,7 @@ def inner_products(vectors: Sequence[Vector], origin: Vector | None = None) -> N
 
 
 def one_blas_thread() -> AbstractContextManager[Any]:
-    """For products of this size a second thread makes them several times slower, not faster."""
+    """One thread: for products of this size, a second thread makes them several times slower."""
     limited: AbstractContextManager[Any] = _blas().limit(limits=1)
     return limited
 
@@ -233,11 +244,11 @@ def _blas() -> ThreadpoolController:
 
 
 SKETCH = 64
-"""Numbers in a sketch."""
+"""Length of a sketch."""
 
 
 def sketch(vector: Vector) -> list[float]:
-    """A vector in a few numbers whose inner products estimate the vector's; linear, and the same for equal vectors.
+    """A few numbers whose inner products estimate those of the vectors; linear, and equal for equal vectors.
 
     Every entry goes to one of the numbers with a random sign (a count sketch).
     """
@@ -258,7 +269,7 @@ def _signs(length: int) -> NDArray[np.int8]:
 
 
 def cosine(a: Vector, b: Vector) -> float | None:
-    """Cosine of two vectors, in [-1, 1], or None if one of them is zero and has no direction."""
+    """Cosine of two vectors, in [-1, 1]; None if one of them is zero and has no direction."""
     ab = aa = bb = 0.0
     for block in blocks(len(a)):
         x, y = a[block].astype(np.float64), b[block].astype(np.float64)
@@ -268,7 +279,7 @@ def cosine(a: Vector, b: Vector) -> float | None:
 
 
 def to_named(params: Params) -> dict[str, NDArray[Any]]:
-    """The model's tensors by name, as a network's state; counters as whole numbers."""
+    """The model's tensors by name, as a network's state; counters are whole numbers."""
     return {
         entry.name: params.vector[where]
         .reshape(entry.shape)
@@ -278,7 +289,7 @@ def to_named(params: Params) -> dict[str, NDArray[Any]]:
 
 
 def from_named(layout: Layout, tensors: Mapping[str, NDArray[Any]]) -> Params:
-    """The inverse of to_named; a tensor that is missing or has another shape is a ValueError."""
+    """The inverse of to_named; a missing tensor, or one of another shape, is a ValueError."""
     vector = np.empty(layout.size, np.float32)
     for entry, where in layout.slices():
         if entry.name not in tensors or tensors[entry.name].shape != entry.shape:

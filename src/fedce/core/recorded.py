@@ -1,16 +1,16 @@
-"""What the lower layers may know of a ledger's round. `record/entries.py` has the lines themselves."""
+"""What the lower layers may know of a ledger's round. The ledger's lines themselves are in `record/entries.py`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 Facts = Mapping[str, Any]
-"""All that a ledger's round holds of one site: an algorithm reads its own terms in it (`Algorithm.read`)."""
+"""Everything that a ledger's round holds of one site; an algorithm reads its own terms from it (`Algorithm.read`)."""
 
 
 @dataclass(frozen=True)
 class Flag:
-    """What a reader should look at in a site's round.
+    """Something in a site's round that a reader should look at.
 
     >>> Flag("twin", "its updates are nearly those of", "north").text
     'its updates are nearly those of north'
@@ -19,21 +19,21 @@ class Flag:
     kind: str
     words: str
     other: str = ""
-    """The site that the words end with, if they name one."""
+    """The site named after the words, if they end with a site."""
 
     @property
     def text(self) -> str:
-        """As the ledger has it."""
+        """The flag as the ledger holds it."""
         return f"{self.words} {self.other}" if self.other else self.words
 
     @property
     def text_without_name(self) -> str:
-        """For somebody who may know of no other site."""
+        """The flag for a reader who may know of no other site."""
         return f"{self.words} another site" if self.other else self.words
 
 
 class RecordedSite(Protocol):
-    """What every method's rounds hold of a site."""
+    """What the rounds of every method hold of a site."""
 
     @property
     def weight(self) -> float: ...

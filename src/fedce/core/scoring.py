@@ -1,4 +1,4 @@
-"""Dice of cases, from counted pixels: the one place that says how well a model does."""
+"""Dice of cases, from counted pixels: the one place that scores a model."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 MIN_CASES = 5
-"""Fewer cases say next to nothing of cases that were not seen: no interval is given."""
+"""With fewer cases no interval is given: they say next to nothing about cases that were not seen."""
 LEVEL = 0.95
 N_DRAWS = 2000
 
 
 @dataclass(frozen=True, eq=False)
 class Counts:
-    """What a model found in some images, in pixels. (n, classes) each."""
+    """Pixels counted in some images; both arrays are (images, classes)."""
 
     overlap: NDArray[np.int64]
     """Pixels that are both predicted and marked."""
@@ -26,23 +26,23 @@ class Counts:
 
 def dice(overlap: NDArray[np.int64], total: NDArray[np.int64]) -> Floats:
     """2 overlap / total. An empty mask scores 1 if the prediction is empty too, otherwise 0 (D15)."""
-    # Single precision, as in all recorded runs: their scores come out to the last bit.
+    # Single precision, as in all recorded runs: their scores are reproduced to the last bit.
     quotient = (2.0 * overlap / np.maximum(total, 1)).astype(np.float32)
     return np.where(total == 0, 1.0, quotient).astype(np.float64)
 
 
 @dataclass(frozen=True, eq=False)
 class Grouping:
-    """Which images are scored together, and which case each of these belongs to."""
+    """Which images are scored together, and to which case they belong."""
 
     scored: NDArray[np.int64]
-    """For each image the number of its 2-D image or volume; the slices of a volume share one."""
+    """For each image, the number of its 2-D image or volume; the slices of a volume have one number."""
     case: NDArray[np.int64]
-    """For each 2-D image or volume the number of its case."""
+    """For each 2-D image or volume, the number of its case."""
 
     @classmethod
     def of(cls, items: Sequence[int], cases: Sequence[str]) -> "Grouping":
-        """From each image's file and case, numbered in their order."""
+        """From the file and the case of each image, numbered in order of appearance."""
         case_by_item = dict(zip(items, cases, strict=True))
         return cls(_numbered(items), _numbered(list(case_by_item.values())))
 
@@ -51,23 +51,23 @@ class Grouping:
         return int(self.case.max(initial=-1)) + 1
 
     def dice(self, counts: Counts) -> Floats:
-        """(cases, classes): a volume is scored as a whole, a case by the mean of its images or volumes."""
+        """Dice by (case, class): a volume is scored as a whole, a case by the mean of its images or volumes."""
         scores = dice(_sums(counts.overlap, self.scored), _sums(counts.total, self.scored))
         by_case: Floats = _sums(scores, self.case) / np.bincount(self.case)[:, None]
         return by_case
 
     @property
     def members(self) -> list[NDArray[np.int64]]:
-        """For each 2-D image or volume the places of its images."""
+        """For each 2-D image or volume, the positions of its images."""
         return [np.flatnonzero(self.scored == i) for i in range(len(self.case))]
 
     def mean(self, values: Floats) -> Floats:
-        """(classes) of (2-D images or volumes, classes): cases alike. NaN is no value, and the rest has the mean."""
+        """Mean by class of values by (2-D image or volume, class); all cases count alike, and NaN is left out."""
         return _known_mean(np.stack([_known_mean(values[self.case == i]) for i in range(self.n_cases)]))
 
 
 def _known_mean(values: Floats) -> Floats:
-    """Over the first axis, of what is known; NaN where nothing is."""
+    """Mean over the first axis without NaN; NaN if there is no other value."""
     known = ~np.isnan(values)
     total, n = np.where(known, values, 0.0).sum(axis=0), known.sum(axis=0)
     return np.where(n > 0, total / np.maximum(n, 1), np.nan)
@@ -88,17 +88,17 @@ def dice_interval(by_case: Floats, seed: int) -> tuple[float, float] | None:
     """A 95 % interval of the mean over cases (bias-corrected bootstrap, BCa); None below five cases."""
     if len(by_case) < MIN_CASES:
         return None
-    if np.ptp(by_case) < 1e-9:  # Nothing to draw from; BCa would divide by zero.
+    if np.ptp(by_case) < 1e-9:  # All cases are equal; BCa would divide by zero.
         return float(by_case.min()), float(by_case.max())
     from scipy import stats
 
     options = {"n_resamples": N_DRAWS, "confidence_level": LEVEL, "method": "BCa"}
     rng = np.random.default_rng(seed)
     found = stats.bootstrap((by_case,), np.mean, random_state=rng, **options).confidence_interval
-    low, high = np.clip([found.low, found.high], by_case.min(), by_case.max())  # Rounding must not lead beyond 1.
+    low, high = np.clip([found.low, found.high], by_case.min(), by_case.max())  # Rounding must not exceed 1.
     return float(low), float(high)
 
 
 def too_few(site: str, n_cases: int, part: str) -> str:
-    """Why there is no interval."""
+    """Why a site has no interval."""
     return f"{site} has {n_cases} {part} {'case' if n_cases == 1 else 'cases'}; an interval needs at least {MIN_CASES}"

@@ -1,4 +1,4 @@
-"""The half of an algorithm that runs at a hospital: what it has there, and what most methods do with it."""
+"""The half of an algorithm that runs at a hospital: what it can use there, and what most methods do."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,17 +23,24 @@ class Solo:
 
 @dataclass(frozen=True)
 class Memory:
-    """What a site keeps between rounds."""
+    """What a site keeps between rounds.
+
+    >>> from fedce.core.params import Entry, Layout
+    >>> layout = Layout((Entry("bias", (1,), "trainable"),))
+    >>> common, own = Params(layout, np.float32([2])), Params(layout, np.float32([3]))
+    >>> without_site(Task("north", 5, common, rho=0.5), Memory(round_no=4, params=own)).vector
+    array([1.], dtype=float32)
+    """
 
     round_no: int
     params: Params
-    """The model that the site sent in that round."""
+    """The model that the site sent in round `round_no`."""
     moments: Moments = field(default_factory=dict)
     """The optimizer's moments."""
     own: Any = None
-    """What this algorithm alone keeps at a site: see `Algorithm.keeps`."""
+    """What only this algorithm keeps at a site: see `Algorithm.keeps`."""
     solo: Solo | None = None
-    """Where the site also trains alone."""
+    """Set if the site also trains alone."""
 
 
 @dataclass(frozen=True)
@@ -53,17 +60,26 @@ class Pull:
 
 @dataclass(frozen=True)
 class Compared:
-    """Another model beside one, on a site's test cases."""
+    """A model compared with another one on a site's test cases."""
 
     other: float | None = None
-    """Its Dice; None where there is no other model."""
+    """Dice of the other model; None if there is no other model."""
     other_interval: tuple[float, float] | None = None
     gain: tuple[float, float] | None = None
-    """95 % interval of the paired differences over cases; None where the cases are too few."""
+    """95 % interval of the paired differences over cases; None if there are too few cases."""
 
 
 class Site(Protocol):
-    """A hospital as an algorithm sees it."""
+    """A hospital as an algorithm sees it.
+
+    >>> class Still:
+    ...     name, n_train, score = "north", 30, lambda self, params: 0.5
+    ...     train = lambda self, params, round_no, moments, pull: Trained(params, 0.1, moments)
+    >>> from fedce.core.params import Entry, Layout
+    >>> w = Params(Layout((Entry("bias", (1,), "trainable"),)), np.float32([2]))
+    >>> train(Still(), Task("north", 0, w), memory=None)[0].score
+    0.5
+    """
 
     @property
     def name(self) -> str: ...
@@ -79,7 +95,7 @@ class Site(Protocol):
         """Mean Dice on the validation split."""
 
     def score_replicates(self, params: Params) -> tuple[float, ...]:
-        """The same score on bootstrap samples of the validation cases, which are the same in every round."""
+        """Mean Dice on bootstrap samples of the validation cases; the samples are the same in every round."""
 
     def evaluate(self, params: Params, without: Params | None) -> Evaluation:
         """Validation and test Dice of a model, and of the model without this site."""
@@ -88,10 +104,10 @@ class Site(Protocol):
         """Mean Dice on the test split."""
 
     def compare(self, params: Params, other: Params | None) -> Compared:
-        """What another model reaches on the test split, and what this one has beyond it."""
+        """Dice of another model on the test split, and by how much `params` exceeds it."""
 
     def adapted(self, params: Params) -> Params:
-        """The model with running statistics of this site's training images; their masks are not used."""
+        """The model with running statistics of this site's training images; the masks are not used."""
 
 
 def train(
@@ -115,10 +131,10 @@ def train(
 
 
 def without_site(task: Task, memory: Memory | None) -> Params | None:
-    """The received model without this site's part in it, or None if that can't be told.
+    """The received model without this site's part in it; None if it can't be worked out.
 
-    Uses the model that the site sent in the previous round: only then is the result exactly the weighted mean
-    of the others' models (D3). Where it sent none that entered, the received model is the others' as it is (D10).
+    Uses the model that the site sent in the previous round: only then is the result exactly the weighted mean of the
+    others' models (D3). If no model of this site entered, the received model is already that of the others (D10).
     """
     if task.rho == 0:
         return task.params
@@ -135,5 +151,5 @@ def evaluate_global(site: Site, task: Task, memory: Memory | None) -> Reply:
 
 
 def evaluate_own(site: Site, task: Task, own: Params, without: Params | None = None) -> Reply:
-    """Evaluate the site's own model, and hand it over."""
+    """Evaluate the site's own model, and send it along."""
     return Reply(site.name, task.round_no, site.n_train, params=own, evaluation=site.evaluate(own, without))

@@ -9,9 +9,9 @@ def normalise(values: Mapping[str, float]) -> dict[str, float]:
 
 
 def capped(weights: Mapping[str, float], cap: float) -> dict[str, float]:
-    """Weights none of which exceeds the cap (or 1/N); what is cut off goes to the others in proportion.
+    """The weights with none above the cap (or 1/N); the excess goes to the other sites in proportion to their weights.
 
-    N counts those that have a weight at all.
+    N is the number of sites with a weight above 0.
     """
     cap = max(cap, 1 / sum(weight > 0 for weight in weights.values()))
     result, full = dict(weights), set[str]()

@@ -1,4 +1,4 @@
-"""An algorithm around another one, which knows nothing of it: what both have in common is the inner one's."""
+"""An algorithm around another one, which is unaware of it; whatever is not overridden is the inner algorithm's."""
 
 from dataclasses import dataclass, replace
 
@@ -10,7 +10,7 @@ from fedce.core.site import Memory, Site
 
 @dataclass(frozen=True)
 class Wrapping(Algorithm):
-    """`State.own` of a wrapping algorithm holds that of the inner one as its field `inner`."""
+    """`State.own` of a wrapping algorithm has a field `inner` with that of the inner algorithm."""
 
     inner: Algorithm
 
@@ -40,5 +40,5 @@ class Wrapping(Algorithm):
 
 
 def of_inner(state: State) -> State:
-    """The state as the inner algorithm knows it."""
+    """The state as the inner algorithm sees it."""
     return replace(state, own=state.own.inner)

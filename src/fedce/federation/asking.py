@@ -1,4 +1,4 @@
-"""One round's questions: passes on what can be used of the answers, and notes the rest."""
+"""The questions of one round: passes on usable answers, and notes why others are not usable."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,13 +24,20 @@ from fedce.guard.statistics import Trial, is_harmful, trial_of, without_statisti
 
 
 class Engine(Protocol):
-    """Carries tasks to sites and replies back; no mathematics and no defaults."""
+    """Carries tasks to sites and replies back; it holds no mathematics and no defaults.
+
+    >>> class Refusing:
+    ...     sites = here = lambda self, names: tuple(names)
+    ...     ask = lambda self, tasks: []
+    >>> Refusing().sites(["north", "south"])
+    ('north', 'south')
+    """
 
     def sites(self, known: Sequence[str]) -> tuple[str, ...]:
-        """Who is to be asked in the next round: those known so far, and whoever has joined since."""
+        """Sites to be asked in the next round: the known ones, and those that have joined since."""
 
     def here(self, sites: Sequence[str]) -> tuple[str, ...]:
-        """Who of these can be reached now; only they are drawn where not all take part."""
+        """The sites among these that can be reached now; only they are drawn, if not all sites take part."""
 
     def ask(self, tasks: Sequence[Task]) -> list[Reply]:
         """Replies in any order, perhaps fewer than tasks. A reply's model is valid until the next training is asked."""
@@ -38,27 +45,27 @@ class Engine(Protocol):
 
 @dataclass(frozen=True)
 class Rules:
-    """How the loop runs, whatever the algorithm."""
+    """How the loop runs, for any algorithm."""
 
     min_sites: int = 2
-    """Fewer usable replies end the run."""
+    """The run ends if a round has fewer usable replies."""
     persist: Callable[[int], bool] = lambda round_no: False
-    """Before which rounds' end the sites save their memory."""
+    """Whether the sites save their memory before the end of a round."""
     detect: bool = False
-    """Note what the free-rider detector needs."""
+    """Record what the free-rider detector needs."""
     leave_out: Sequence[str] = ()
     tell_all: bool = False
-    """Tell every site all contributions, not its own alone."""
+    """Send every site the contributions of all sites, not only its own."""
     limits: Limits | None = STANDARD
     draw: Draw | None = None
-    """Who takes part, where not all do in every round."""
+    """Draws the sites of a round, if not all take part in every round."""
     patience: int | None = None
     """Stop when the smoothed validation score has not risen for this many rounds."""
 
 
 @dataclass
 class CheckedAsk:
-    """The algorithm's `ask` for one round: passes on what can be used, and notes the rest."""
+    """The algorithm's `ask` for one round: passes on usable answers, and notes why others are not usable."""
 
     engine: Engine
     rules: Rules
@@ -109,7 +116,7 @@ class CheckedAsk:
                 if self.rules.detect and reply.params is not None:
                     self.updates[reply.site] = reply.params.trainable - task.params.trainable
         returned = sum(reply.params is not None for reply in usable)
-        # Where no model comes back, as in Standalone, none needs to go out either.
+        # If no model comes back, as in Standalone, no model needs to be sent either.
         self.n_models += len(tasks) + returned if returned else len(tasks) * len(tasks[0].models)
         if len(usable) < min(self.rules.min_sites, len(tasks)):
             silent = by_site.keys() - self.rejected.keys() - {reply.site for reply in usable}
@@ -124,7 +131,7 @@ class CheckedAsk:
         return usable
 
     def _with_useful_statistics(self, usable: list[Reply], tasks: Mapping[str, Task]) -> list[Reply]:
-        """The replies, those whose running statistics harm the others with the round's median ones instead."""
+        """The replies; running statistics that harm the other sites are replaced by the round's median ones."""
         trained = trained_of(usable, tasks)
         if self.rules.limits is None or not self.rules.limits.statistics or not trained:
             return usable
@@ -140,7 +147,7 @@ class CheckedAsk:
         return [replace(reply, params=tamed.get(reply.site, reply.params)) for reply in usable]
 
     def _scores(self, trial: Trial, tasks: Sequence[Task]) -> dict[str, tuple[float, ...]]:
-        """What the sites of the round score the models of a trial with; a site that does not answer has no vote."""
+        """The scores that the round's sites give to a trial's models; a site that does not answer has no vote."""
         if not trial.models:
             return {}
         asked = [replace(task, action="score", models=trial.models, persist=False) for task in tasks]
@@ -159,5 +166,5 @@ class CheckedAsk:
 
 
 def told(shares: Mapping[str, float], site: str, tell_all: bool) -> dict[str, float]:
-    """What a site learns of the contributions."""
+    """The contributions that a site gets to see."""
     return dict(shares) if tell_all else {site: shares[site]} if site in shares else {}

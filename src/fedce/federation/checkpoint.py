@@ -1,4 +1,4 @@
-"""The server between two rounds, on disk."""
+"""The server's state between two rounds, on disk."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +12,7 @@ from fedce.core.codec import decode, encode
 
 
 def save_state(path: Path, state: State, entry: Mapping[str, Any] | None = None) -> None:
-    """The server between two rounds, and the line that the ledger gets for the round before."""
+    """Save the server's state between two rounds, and the ledger's line of the round before."""
     about, arrays = encode(state)
     write_tensors(path, arrays, {"state": about, "entry": entry, "layout": state.params.layout.digest})
 
@@ -35,12 +35,12 @@ def load_saved(path: Path, like: State) -> tuple[State, dict[str, Any] | None]:
     try:
         state = decode(like, about.get("state"), arrays, layout)
     except ValueError as error:
-        raise RunError(f"{path} is no checkpoint that can be used ({error}){run_again(path.parent)}") from None
+        raise RunError(f"{path} can't be used as a checkpoint ({error}){run_again(path.parent)}") from None
     return state, about.get("entry")
 
 
 class Checkpoints:
-    """When to save: by the clock, so that quick rounds don't pay for it each time, and always at the end."""
+    """Decides when to save: by the clock, so that not every quick round pays for it, and always at the end."""
 
     def __init__(self, seconds: float, n_rounds: int) -> None:
         self.seconds, self.n_rounds = seconds, n_rounds
@@ -50,7 +50,7 @@ class Checkpoints:
     def persist(self, round_no: int) -> bool:
         now = monotonic()
         duration, self.round_began = now - self.round_began, now
-        # Decided before the round, because the sites save during it: so by when it will have ended.
+        # Decided before the round, because the sites save during it; so the round's expected end counts.
         self.due = now - self.last + duration >= self.seconds or round_no == self.n_rounds - 1
         return self.due
 

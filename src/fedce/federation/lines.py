@@ -41,9 +41,9 @@ def round_line(done: Round, members: Iterable[str], leave_out: Sequence[str]) ->
             "cos": None,
             "err": reply.error_without,
             **state.measured.get(site, {}),
-            # Rounded, because an interval needs no more; the terms themselves are kept to the last bit.
+            # Rounded, because an interval needs no more digits; the terms themselves are kept to the last bit.
             "err_replicates": [round(error, 5) for error in reply.error_replicates],
-            # The ledger's form of a flag is its words, which people read there; entries.SiteFacts reads them back.
+            # The ledger holds the words of a flag, for people; entries.SiteFacts reads them back.
             "flags": [flag.text for flag in _flags(done, site)],
             **({"statistics_harm": done.harms[site]} if site in done.harms else {}),
             **({"statistics_distance": done.far[site]} if site in done.far else {}),
@@ -70,7 +70,7 @@ def round_line(done: Round, members: Iterable[str], leave_out: Sequence[str]) ->
 
 
 def digests_of(run_folder: RunFolder, replies: Mapping[str, Reply]) -> dict[str, str]:
-    """Of the files that belong to the end: models, and the examples."""
+    """Digests of the files that belong to the end: models, and the examples."""
     files = [
         run_folder.model_file,
         run_folder.best_file,
@@ -81,7 +81,7 @@ def digests_of(run_folder: RunFolder, replies: Mapping[str, Reply]) -> dict[str,
 
 
 def end_line(plan: Plan, state: State, replies: Mapping[str, Reply], rejected: Mapping[str, str]) -> dict[str, Any]:
-    """What the sites said of the final model, and what else the results follow from."""
+    """What the sites said of the final model, and everything else that results follow from."""
     return {
         "kind": "end",
         "time": time(),
@@ -105,19 +105,19 @@ def end_line(plan: Plan, state: State, replies: Mapping[str, Reply], rejected: M
 
 
 def _flags(done: Round, site: str) -> list[Flag]:
-    """What a reader should look at: found at the border, or by the guard; each once."""
+    """Flags for a reader, from the border or from the guard; each once."""
     by_guard = flags_by_guard(done.state.measured.get(site, {}))
     return list(dict.fromkeys([*done.flags.get(site, ()), *by_guard]))
 
 
 def _own_words(reply: Reply) -> dict[str, Any]:
-    """What only some methods ask of a site."""
+    """What only some methods ask a site for."""
     told = {"score_local": reply.score_local, "loss_before": reply.loss_before}
     return {name: value for name, value in told.items() if value is not None}
 
 
 def _detector_facts(done: Round, reply: Reply) -> dict[str, Any]:
-    """What the free-rider detector needs of a site; nothing if it is off."""
+    """What the free-rider detector needs of a site; empty if the detector is off."""
     if reply.site not in done.similarity:
         return {}
     return {
@@ -129,7 +129,7 @@ def _detector_facts(done: Round, reply: Reply) -> dict[str, Any]:
 
 
 def write_splits(run_folder: RunFolder, sites: Sites) -> dict[str, str]:
-    """Write splits.json; its digest is for the start's line."""
+    """Write splits.json; returns its digest for the start's line."""
     write_json(run_folder.splits_file, _splits(sites))
     return {"splits": digest_of(run_folder.splits_file)}
 
@@ -155,7 +155,7 @@ def about_run(plan: Plan, run_folder: RunFolder) -> dict[str, Any]:
         "format": FORMAT,
         "versions": versions(),
         "config": sha256(_decisive(plan.config).encode()).hexdigest(),
-        # Whoever checks the ledger later reads the experiment from there.
+        # A later check of the ledger reads the experiment from this file.
         "config_file": digest_of(run_folder.config_file),
         # What the run started from follows from the experiment and, if there is one, from this file.
         **({"weights": digest_of(Path(weights))} if (weights := plan.config.model.weights) else {}),
@@ -164,9 +164,9 @@ def about_run(plan: Plan, run_folder: RunFolder) -> dict[str, Any]:
 
 
 def _decisive(config: Config) -> str:
-    """What may not change between a start and a resume: all but the engine.
+    """Digest of what may not change between a start and a resume: everything but the engine.
 
-    Keys that came later count only where they are set, so that runs of earlier versions can still be resumed.
+    Keys that came later count only if they are set, so that runs of earlier versions can still be resumed.
     """
     exclude: dict[str, Any] = {"engine": True}
     for key, default in LATER.items():
@@ -186,7 +186,7 @@ LATER: Mapping[str, Any] = {
     "model.weights": None,
     "patience": None,
 }
-"""Keys that experiments did not have when format 4 began, with what they meant then."""
+"""Keys that experiments did not have when format 4 began, with the values that they implied then."""
 
 
 def versions() -> dict[str, str]:
@@ -195,7 +195,7 @@ def versions() -> dict[str, str]:
 
 
 def _model_digest(plan: Plan, state: State, replies: Mapping[str, Reply]) -> str:
-    """Of the common model, or of all sites' own models together."""
+    """Digest of the common model, or of all sites' own models together."""
     if not plan.personal:
         return state.params.digest
     own = "".join(reply.params.digest for _, reply in sorted(replies.items()) if reply.params is not None)

@@ -1,4 +1,4 @@
-"""The round loop: ask the sites, check what they answer, let the algorithm aggregate. The only one there is."""
+"""The round loop: ask the sites, check their answers, let the algorithm aggregate. There is no other loop."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,28 +24,28 @@ class Round:
 
     round_no: int
     state: State
-    """After the round."""
+    """The state after the round."""
     asked: tuple[str, ...]
-    """Who was to take part."""
+    """Sites that were to take part."""
     absent: tuple[str, ...]
-    """Who could not be drawn."""
+    """Sites that could not be drawn."""
     replies: Mapping[str, Reply]
-    """Without the models."""
+    """The usable replies, without the models."""
     rejected: Mapping[str, str]
-    """Site to reason."""
+    """Site to the reason for rejecting its reply."""
     flags: Mapping[str, tuple[Flag, ...]]
     harms: Mapping[str, float]
-    """By how much a site's running statistics lower the model's score at the other sites, where that was asked."""
+    """By how much a site's running statistics lower the model's score at the other sites, if this was measured."""
     far: Mapping[str, float]
     """Sites whose running statistics come from no images, and how far they are from the others'."""
     similarity: Mapping[str, float | None]
     """Cosine of each site's update with the others' together, if the free-rider detector is on; None if undefined."""
     similarity_global: Mapping[str, float | None]
-    """The same with the common model's way in the round."""
+    """Cosine of each site's update with the common model's change in the round, if the detector is on."""
     sketches: Mapping[str, list[float]]
     """Sketches of the sites' updates, and under "" of the model that they started from, if the detector is on."""
     n_models: int
-    """Models that were carried to the sites and back."""
+    """Number of models that were carried to the sites and back."""
     seconds: float
 
     @property
@@ -75,7 +75,7 @@ def rounds(
         out = (*rules.leave_out, *state.expelled)
         everybody = tuple(site for site in engine.sites(state.sites) if site not in out)
         draws = draws_of(everybody, state.draws)
-        # A round that is too small without those who are away waits for them, as it does where nobody is drawn.
+        # A round that is too small without the absent sites waits for them, as it does if no sites are drawn.
         here = engine.here(everybody) if draw else everybody
         here = here if len(here) >= rules.min_sites else everybody
         asked = draw.sites({site: draws[site] for site in here}, state.round_no) if draw else everybody
@@ -120,7 +120,7 @@ def rounds(
 
 
 def missing_of(done: Round, members: Iterable[str], leave_out: Sequence[str]) -> dict[str, str]:
-    """Members who have no part in a round, and the reason; those whose reply was rejected have theirs already."""
+    """Members that have no part in a round, with the reason; a rejected reply has its reason elsewhere."""
     reasons = {
         LEFT_OUT: leave_out,
         NO_REPLY: done.asked,
@@ -136,7 +136,7 @@ def missing_of(done: Round, members: Iterable[str], leave_out: Sequence[str]) ->
 
 
 def similarity_to_others(updates: Mapping[str, Vector], rho: Mapping[str, float]) -> dict[str, float | None]:
-    """cos(delta_i, sum of rho_j delta_j over the others); None where either has no direction."""
+    """cos(delta_i, sum of rho_j delta_j over the others); None if either has no direction."""
     if not updates:
         return {}
     products = inner_products(list(updates.values()))
@@ -150,7 +150,7 @@ def similarity_to_others(updates: Mapping[str, Vector], rho: Mapping[str, float]
 
 
 def similarity_to_global(updates: Mapping[str, Vector], after: Vector, before: Vector) -> dict[str, float | None]:
-    """cos(delta_i, w_next - w); None where either has no direction."""
+    """cos(delta_i, w_next - w); None if either has no direction."""
     if not updates:
         return {}
     way = after - before
@@ -166,10 +166,10 @@ def evaluate(
     measures: Measures = DICE_ALONE,
     layout: Layout | None = None,
 ) -> tuple[dict[str, Reply], dict[str, str]]:
-    """How the model that each of these sites would use does on its data; they also learn their final share.
+    """Evaluate the model that each of these sites would use on its data; the sites also get their final share.
 
-    What can't be used comes second, with the reason. `measures` are the metrics that the sites are to answer with;
-    `layout` is that of the models which they hand over, where it is not the common model's.
+    Returns the usable replies, and the reasons why others are not usable. `measures` are the metrics that the sites are
+    to answer with; `layout` is that of the models which the sites send, if it is not the common model's.
     """
     tasks = [
         replace(algorithm.task(state, site), action="evaluate", shares=told(state.shares, site, tell_all))

@@ -1,4 +1,4 @@
-"""What the server knows of an experiment, and all of its sites where they are on this machine."""
+"""What the server knows of an experiment, and all of its sites if they are on this machine."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -29,7 +29,7 @@ from fedce.site.own import ForItself
 
 
 class Plan:
-    """What the server knows: the experiment, and what the sites told of themselves."""
+    """What the server knows: the experiment, and what the sites said of themselves."""
 
     def __init__(self, config: Config, members: Mapping[str, Member]) -> None:
         self.config = config
@@ -43,7 +43,7 @@ class Plan:
             _check_draw(config, self.algorithm)
         if self.algorithm.traits.sites_claim_novelty and config.model.stays == "norms":
             raise ConfigError(
-                "model.norm = 'site-affine': with estimate='site' a site measures its own novelty by everybody's "
+                "model.norm = 'site-affine': with estimate='site' a site measures its own novelty by the common "
                 "update, which has no scale and shift then; set model.norm to site, or estimate to server"
             )
         for kind in config.freerider.plant.values():
@@ -55,17 +55,17 @@ class Plan:
 
     @property
     def first(self) -> Member:
-        """All have the same size of images and the same classes."""
+        """The first member, for what all have in common: the size of images and the classes."""
         return next(iter(self.members.values()))
 
     @cached_property
     def n_channels(self) -> int:
-        """What the network takes; grey sites among colour ones repeat their channel."""
+        """Channels of the network's input; grey sites among colour ones repeat their channel."""
         return max(member.shape[0] for member in self.members.values())
 
     @cached_property
     def learner(self) -> Learner:
-        """Built once in the parent; forked workers inherit it warm."""
+        """Built once in the parent process; forked workers inherit it."""
         n_classes, (height, width) = len(self.first.classes), self.first.shape[1:]
         network = networks.build(self.config.model, self.n_channels, n_classes, self.config.seed)
         networks.check_fits(network, self.n_channels, n_classes, height, width)
@@ -74,12 +74,12 @@ class Plan:
 
     @property
     def whole_layout(self) -> Layout:
-        """The network as a site has it."""
+        """The layout of the network as a site has it."""
         return self.learner.layout
 
     @cached_property
     def layout(self) -> Layout:
-        """What is exchanged of the network; the rest stays at the sites."""
+        """The layout of what is exchanged of the network; the rest stays at the sites."""
         shared = shared_layout(self.whole_layout, self.config.model.stays)
         if self.config.model.stays != "nothing" and shared == self.whole_layout:
             what = "batch norm" if self.config.model.norm == "site" else "normalisation layer with values to keep"
@@ -100,15 +100,15 @@ class Plan:
 
     @property
     def detects(self) -> bool:
-        """Whether free riders are looked for; where nothing is exchanged there is nothing to ride on."""
+        """Whether free riders are looked for; if no models are exchanged, there is nothing to look at."""
         return self.config.freerider.detect and self.algorithm.traits.exchanges
 
     @property
     def limits(self) -> Limits | None:
-        """What the guard asks of the models that come, if it is on."""
+        """What the guard checks in the models that arrive; None if it is off."""
         if self.config.guard == "off":
             return None
-        # Where every site ends with a model of its own, nobody uses the common running statistics.
+        # If every site ends with its own model, nobody uses the common running statistics.
         return Limits(self.config.max_length, statistics=not self.personal)
 
     def initial_state(self) -> State:
@@ -148,7 +148,7 @@ class Played:
     memory: Memory | None
 
     def is_of(self, task: Task) -> bool:
-        """Whether this is what the site would do with another task."""
+        """Whether the site would do exactly the same with another task."""
         same = replace(self.task, params=task.params, persist=task.persist, shares=task.shares)
         return task == same and np.array_equal(task.params.vector, self.task.params.vector)
 
@@ -175,7 +175,7 @@ class Participants(Plan):
         return self._hospitals[site]
 
     def perform(self, task: Task, memory: Memory | None) -> tuple[Reply, Memory | None]:
-        """What the site that the task is for does with it."""
+        """Let the task's site carry it out."""
         if known := self.first_round.get(task.site):
             if known.is_of(task):
                 return known.reply, known.memory
@@ -186,7 +186,7 @@ class Participants(Plan):
         return attacks.said(reply, self.config.freerider.plant.get(task.site)), memory
 
     def play_first_round(self) -> FirstRound:
-        """What each site does in the first round: the same whoever else takes part."""
+        """What each site does in the first round; it does not depend on the other sites."""
         tasks = [replace(task, score_local=self.detects) for task in self._first_tasks()]
         return {task.site: Played(task, *self.perform(task, None)) for task in tasks}
 
@@ -195,7 +195,7 @@ class Participants(Plan):
         return [self.algorithm.task(state, site) for site in state.sites]
 
     def __getstate__(self) -> dict[str, Any]:
-        """For spawned workers, which build their own network."""
+        """The state for spawned workers, which build their own network."""
         kept = {key: value for key, value in self.__dict__.items() if key != "learner"}
         return {**kept, "_hospitals": {}}
 
@@ -214,7 +214,7 @@ def resolve(config: Config) -> Config:
         )
     table = config.algorithm.model_validate({"name": config.algorithm.name, **algorithms.settings_of(algorithm)})
     data = config.data
-    if data.source not in BUILT_IN:  # So that the run can be resumed from any folder.
+    if data.source not in BUILT_IN:  # An absolute path, so that the run can be resumed from any folder.
         root = str(Path(data.root).resolve()) if data.root else None
         data = data.model_copy(update={"source": str(Path(data.source).resolve()), "root": root})
     norm = "site-affine" if algorithm.traits.keeps_norms else config.model.norm
@@ -224,7 +224,7 @@ def resolve(config: Config) -> Config:
 
 
 def with_paths(config: Config) -> Config:
-    """The configuration with import paths for all that is not ours, so that everybody sees which code it is."""
+    """The configuration with import paths for everything that is not built in, so that anybody sees which code runs."""
     plant = {site: attacks.attack_path(kind) for site, kind in config.freerider.plant.items()}
     return config.model_copy(
         update={
@@ -238,5 +238,5 @@ def with_paths(config: Config) -> Config:
 
 
 def code_of(config: Config) -> dict[str, str]:
-    """Keys that name somebody's own Python code, by its path or by a name that an installed package gives it."""
+    """Keys that name somebody's own Python code, by its path or by a name that an installed package registers."""
     return code_in(with_paths(config))

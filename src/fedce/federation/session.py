@@ -27,7 +27,7 @@ from fedce.record.results import results_of
 
 
 class RoundSeen(Protocol):
-    """What an observer is told of a round."""
+    """What an observer sees of a round."""
 
     @property
     def round_no(self) -> int: ...
@@ -39,7 +39,11 @@ class RoundSeen(Protocol):
 
 @dataclass(frozen=True)
 class Observer:
-    """Who wants to know how a run goes."""
+    """Callbacks of somebody who follows a run: notices, the start, and each round.
+
+    >>> Observer(notice=print).notice("the ledger is not signed")
+    the ledger is not signed
+    """
 
     notice: Callable[[str], None] = lambda message: None
     start: Callable[[Config, Mapping[str, Member], int], None] = lambda config, members, first_round: None
@@ -48,7 +52,12 @@ class Observer:
 
 @dataclass(frozen=True)
 class Result:
-    """A finished run."""
+    """A finished run.
+
+    >>> result = Result(Path("runs/example"), {"contributions": {"north": 0.75, "south": 0.25}})
+    >>> result.contributions["north"]
+    0.75
+    """
 
     folder: Path
     values: Mapping[str, Any]
@@ -61,7 +70,7 @@ class Result:
 
     @property
     def dice(self) -> dict[str, float]:
-        """Test Dice of the model at each site."""
+        """Each site's test Dice of the model that it uses."""
         return dict(self.values["dice"])
 
     @property
@@ -69,14 +78,14 @@ class Result:
         return dict(self.values["fairness"])
 
     def plot(self, path: str | Path) -> Path:
-        """Save a picture of the contributions over the rounds (PNG, SVG or PDF by the ending)."""
+        """Save a picture of the contributions over the rounds (PNG, SVG or PDF, by the file name's ending)."""
         from fedce.pictures.plots import save_contributions
 
         return save_contributions(RunFolder.open(self.folder).rounds(), Path(path))
 
 
 def signing(run_folder: RunFolder, observer: Observer) -> dict[str, str]:
-    """Have the ledger's lines signed, and tell by whom; where no key can be kept, nothing is signed."""
+    """Have the ledger's lines signed, and return the key for its start; without a key file nothing is signed."""
     try:
         identity = coordinator()
     except RunError as error:
@@ -87,7 +96,7 @@ def signing(run_folder: RunFolder, observer: Observer) -> dict[str, str]:
 
 
 def where_it_was(run_folder: RunFolder, plan: Plan) -> State:
-    """The state to go on from; what it knows of its last round and the ledger does not is added there."""
+    """The state to go on from; if its last round is missing in the ledger, it is added there."""
     if not run_folder.state_file.exists():
         return plan.initial_state()
     state, line = load_saved(run_folder.state_file, plan.initial_state())
@@ -97,7 +106,7 @@ def where_it_was(run_folder: RunFolder, plan: Plan) -> State:
 
 
 def check_unchanged(run_folder: RunFolder, start: Start, about: Mapping[str, Any]) -> None:
-    """A run is continued with what it was started with, or not at all."""
+    """Raise a RunError unless the run is continued with the data and settings that it was started with."""
     began = run_folder.ledger().fingerprints
     goes_on = {site: facts["fingerprint"] for site, facts in about["sites"].items()}
     for site in sorted(began.keys() | goes_on.keys()):
@@ -134,7 +143,7 @@ def finish(
     config = plan.config
     recorded = {line.round_no: line for line in run_folder.rounds()}
     remote, tell_all = config.engine.name != "local", config.engine.tell == "all"
-    # A site that is not drawn when the others save would lose what it learned since.
+    # A site that is not drawn when the others save would lose what it has learned since its last save.
     every_round = remote or config.sites_per_round is not None
     checkpoints = Checkpoints(0.0 if every_round else config.engine.checkpoint_seconds, config.n_rounds)
     n_rounds = config.n_rounds if state.sites else 0
@@ -158,7 +167,7 @@ def finish(
         content = round_line(done, plan.members, config.leave_out)
         line = run_folder.checked(content)
         assert isinstance(line, Round)
-        # The state first: a round that was saved and not yet written down is written down on resume.
+        # The state first: a round that was saved but not yet recorded is recorded on resume.
         checkpoints.save(run_folder.state_file, done.state, content)
         if done.round_no in recorded:
             _check_same(run_folder, recorded[done.round_no], line)
@@ -173,7 +182,7 @@ def finish(
     if not replies:
         raise ReplyError(f"no site could evaluate the model ({rejected or 'no replies'})")
     _write_models(run_folder, plan, state, replies)
-    # What was written down before a kill counts, also where a site did not answer a second time.
+    # Evaluations recorded before a kill count, even if a site did not answer a second time.
     if run_folder.ledger().end is None:
         end = end_line(plan, state, replies, rejected)
         if report and isinstance(plan, Participants):
@@ -181,14 +190,14 @@ def finish(
             write_examples(run_folder.examples_file, examples)
             end["example_dice"] = {site: found.dice for site, found in examples.items()}
         run_folder.append({**end, "files": digests_of(run_folder, replies)})
-    # A page that is there would be of earlier results, and whoever started this run would take it for its report.
+    # An existing page would show earlier results, and would be taken for this run's report.
     run_folder.report_file.unlink(missing_ok=True)
     run_folder.write_results(results_of(config, run_folder.ledger(), over_rounds=report))
     return Result(run_folder.path, run_folder.results)
 
 
 def _check_same(run_folder: RunFolder, recorded: Round, again: Round) -> None:
-    """A round that is run again after a resume must give what the ledger says."""
+    """Raise a RunError unless a round that is run again after a resume gives what the ledger says."""
     for site, facts in again.facts.items():
         before = recorded.facts.get(site, {})
         for key in ("weight", "score", "loss", "cos", "err"):
@@ -224,9 +233,9 @@ def _keeps(reply: Reply) -> Choice:
 
 
 def _common_model(plan: Plan, exchanged: Params, own: Mapping[str, Params]) -> Params:
-    """The model for somebody who has none of its own.
+    """The model for somebody who has no model of their own.
 
-    Where some entries stay at the sites, they are pooled from the models that the sites hand over at the end.
+    If some entries stay at the sites, they are pooled from the models that the sites send at the end.
     """
     if plan.layout == plan.whole_layout:
         return exchanged
@@ -234,7 +243,7 @@ def _common_model(plan: Plan, exchanged: Params, own: Mapping[str, Params]) -> P
 
 
 def _examples(participants: Participants, state: State, replies: Mapping[str, Reply]) -> dict[str, Example]:
-    """What the model that each site would use finds in the site's first test case; only where all images are here."""
+    """What each site's model finds in the site's first test case; only for sites whose images are on this machine."""
     learner, found = participants.learner, {}
     for data in participants.sites:
         own = replies[data.name].params if data.name in replies else None

@@ -1,4 +1,4 @@
-"""What tells a bad update from a new one, and what follows from it, around any algorithm."""
+"""The guard: tells harmful updates from unusual ones, and acts on it, around any algorithm."""
 
 from fedce.guard.guarded import PROBATION, Guarded
 

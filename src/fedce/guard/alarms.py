@@ -1,4 +1,4 @@
-"""Free riders: the score that stands out for them (D13), and alarms that are certain."""
+"""Free riders: a score that is high for them (D13), and alarms that are certain."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,17 +20,18 @@ Direction = NDArray[np.float64]
 def score(similarity: float, error_next: float, error_local: float, how: str) -> float:
     """One round's score of a site: high for a free rider (D13).
 
-    default: how far its update points away from the others', times how much better its own model does than the next
-    common one on its own validation images; literal: the paper's words, local-global similarity times that difference.
+    default: how far the site's update points away from the others', times how much better the site's own model does
+    than the next common one on the site's validation images; literal: the paper's words, local-global similarity times
+    this difference of errors.
     """
     gap = error_next - error_local
     return (1.0 - similarity) * max(0.0, gap) if how == "default" else similarity * gap
 
 
 def history(rounds: Rounds, last_scores: Mapping[str, float], how: str) -> dict[str, list[float | None]]:
-    """Each site's score so far (the mean over the rounds up to there), round by round; None where it was absent.
+    """Each site's score so far (the mean over the rounds up to a round), round by round; None if it was absent.
 
-    `rounds` are the ledger's; `last_scores` the validation scores of the final model, which no round has measured.
+    `rounds` are the ledger's; `last_scores` are validation scores of the final model, which no round has measured.
     """
     sites = sorted({site for done in rounds for site in done.sites})
     result: dict[str, list[float | None]] = {site: [] for site in sites}
@@ -50,17 +51,17 @@ def history(rounds: Rounds, last_scores: Mapping[str, float], how: str) -> dict[
 
 
 def _similarity(facts: RecordedSite, how: str) -> float | None:
-    """The cosine that a score takes (D13): with the others' updates, or with what the round made of all."""
+    """The cosine in a score (D13): of the site's update with the others' updates, or with the common update."""
     return facts.similarity if how == "default" else facts.similarity_to_all
 
 
 @dataclass(frozen=True)
 class Alarm:
-    """Something that an honest site does not do."""
+    """Something observed that an honest site does not do."""
 
     site: str
     round_no: int
-    """The first round in which it was certain."""
+    """The first round in which the sign was certain."""
     kind: str
     what: str
 
@@ -71,26 +72,26 @@ def alarm_text(what: str, round_no: int) -> str:
 
 @dataclass(frozen=True)
 class Step:
-    """What a ledger holds of a site in a round, beside what it did before."""
+    """What a ledger holds of a site in one round, with the directions of its earlier updates."""
 
     round_no: int
     facts: RecordedSite
     n_trainable: int
     direction: Direction | None
-    """Of its update; None where that has none."""
+    """Direction of the site's update; None if the update has no direction."""
     earlier: Sequence[Direction]
-    """Of all its earlier updates."""
+    """Directions of all earlier updates of the site."""
     last: Direction | None
-    """Of its update in the round before, if it has one."""
+    """Direction of the site's update in the round before, if it has one."""
     back: Direction | None
-    """From this round's model to that of the site's round before."""
+    """Direction from this round's model back to the model of the site's round before."""
 
 
 def alarms(rounds: Rounds, n_trainable: int) -> list[Alarm]:
-    """Signs whose outcome for an honest site is known, so that they raise no alarm on one that is merely rare.
+    """Alarms by signs whose outcome for an honest site is known, so that a merely unusual site raises none.
 
-    The score above is high for a free rider, but also for an honest site whose images nobody else has: it can't tell
-    them apart, and raises no alarm by itself.
+    The score above is high for a free rider, but also for an honest site with images that no other site has: the score
+    can't tell them apart, and raises no alarm by itself.
     """
     sites = sorted({site for done in rounds for site in done.sites})
     steps = {site: list(_steps(rounds, site, n_trainable)) for site in sites}
@@ -128,7 +129,7 @@ def _direction(sketched: Sequence[float] | None) -> Direction | None:
 
 
 def _repeats_one_case(step: Step) -> bool | None:
-    """Bootstrap samples of several cases all give one error only if the cases are one and the same."""
+    """Bootstrap samples of several cases all give one error only if the cases are identical."""
     replicates = step.facts.err_replicates
     if not replicates:
         return None
@@ -144,16 +145,16 @@ def _sends_an_old_update(step: Step) -> bool | None:
 
 
 def _sends_the_last_model(step: Step) -> bool | None:
-    """Its update undoes what everybody's last round did: it points from this model back to the one before."""
+    """The update undoes the last round of all sites: it points from this round's model back to the one before."""
     if step.direction is None or step.back is None:
         return None
     return float(step.direction @ step.back) > SAME
 
 
 def _sends_noise(step: Step) -> bool | None:
-    """Noise is at right angles to everything: to the others' updates, and to its own of the round before.
+    """Noise is at right angles to everything: to the others' updates, and to the site's own update of the round before.
 
-    An honest site may go at right angles to the others for some rounds, but goes on in its own direction.
+    An honest site may move at right angles to the others for some rounds, but continues in its own direction.
     """
     similarity = step.facts.similarity
     if similarity is None or step.last is None or step.direction is None:

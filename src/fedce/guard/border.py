@@ -1,4 +1,4 @@
-"""What is asked of a reply before an algorithm sees it: its form, its ranges, its place among the round's others."""
+"""Checks a reply before an algorithm sees it: its form, its ranges, and how it compares with the round's others."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ from fedce.core.weights import normalise
 from fedce.guard.sign import ZERO_UPDATE
 
 MAX_STEPS = 1000.0
-"""Times the round's median that a site's new batches may be."""
+"""A site may count at most this many times the round's median of new batches."""
 FAR_STATISTICS = Flag("far statistics", "its running statistics are beyond what images give: they were not used")
 HARMFUL_STATISTICS = Flag(
     "harmful statistics", "with its running statistics the model does worse at the other sites: they were not used"
@@ -38,24 +38,24 @@ SEEN_AT_THE_BORDER = (
     HARMFUL_STATISTICS,
     Flag("far statistics", "running statistics far from the others', not used"),
 )
-"""Flags of a round; the last is what earlier versions wrote."""
+"""Flags of a round; the last one is from earlier versions."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What the guard asks of a model before the algorithm sees it: it is compared with the round's others."""
+    """What the guard checks in a model before the algorithm sees it, by comparison with the round's other models."""
 
     max_length: float = 6.0
     """Reject an update longer than this multiple of the round's median length; inf: never reject."""
     statistics: bool = True
-    """Whether running statistics are checked (guard/statistics.py); not where every site keeps its own."""
+    """Whether running statistics are checked (guard/statistics.py); off if every site keeps its own."""
 
 
 STANDARD = Limits()
 
 
 def weights_before(replies: Sequence[Reply], tasks: Mapping[str, Task]) -> dict[str, float]:
-    """The sites' weights in the last round's model, to a sum of 1; a site without one counts as an average member."""
+    """The sites' weights in the last round's model, scaled to a sum of 1; a site without a weight counts as average."""
     weights = {reply.site: tasks[reply.site].rho or 0.0 for reply in replies}
     known = [weight for weight in weights.values() if weight > 0]
     average = sum(known) / len(known) if known else 1.0
@@ -117,7 +117,7 @@ def _problem_of_model(params: Params, layout: Layout) -> str | None:
 
 
 def outliers_of(replies: Sequence[Reply], tasks: Mapping[str, Task], most: float) -> dict[str, str]:
-    """Models that are too far from the round's median, which fewer than three have not."""
+    """Models that are too far from the round's median; fewer than three models have no median."""
     if len(trained := trained_of(replies, tasks)) < 3 or isinf(most):
         return {}
     return _odd_counts(trained, tasks) | _too_long(trained, tasks, most)
@@ -128,7 +128,7 @@ def trained_of(replies: Sequence[Reply], tasks: Mapping[str, Task]) -> list[Repl
 
 
 def _odd_counts(trained: Sequence[Reply], tasks: Mapping[str, Task]) -> dict[str, str]:
-    """Counters take their maximum, so that one site's would be everybody's."""
+    """Counters take their maximum, so one site's counter would become that of all sites."""
     n_averaged = models_of(trained)[0].layout.n_averaged
     steps = {
         reply.site: float((model.vector[n_averaged:] - tasks[reply.site].params.vector[n_averaged:]).max(initial=0))
@@ -140,13 +140,13 @@ def _odd_counts(trained: Sequence[Reply], tasks: Mapping[str, Task]) -> dict[str
 
 
 def _too_long(trained: Sequence[Reply], tasks: Mapping[str, Task], most: float) -> dict[str, str]:
-    """More images are more steps: lengths grow about with the root of their number, which is allowed for within limits,
-    because the number is the site's own word.
+    """More images are more steps: lengths grow about with the root of the number of images, which is allowed for within
+    limits, because the number is the site's own claim.
     """
     layout = next(iter(tasks.values())).params.layout
     images = median(reply.n_train for reply in trained)
     rejected = {}
-    # Statistics of images differ more from site to site than what is trained.
+    # Running statistics differ more from site to site than trained values.
     for what, part, limit in (
         ("update", slice(0, layout.n_trainable), most),
         ("change of statistics", slice(layout.n_trainable, layout.n_averaged), 20 * most),
@@ -164,7 +164,7 @@ def _too_long(trained: Sequence[Reply], tasks: Mapping[str, Task], most: float) 
 
 def _length(reply: Reply, task: Task, part: slice) -> float:
     assert reply.params is not None
-    with np.errstate(over="ignore"):  # Too long for a number is too long.
+    with np.errstate(over="ignore"):  # A length that overflows is too long.
         return float(np.linalg.norm(reply.params.vector[part] - task.params.vector[part]))
 
 
@@ -180,7 +180,7 @@ def _dice_of(reply: Reply) -> Iterator[float | None]:
 
 
 def _problem_of_metrics(told: Evaluation) -> str | None:
-    """What is asked of every metric, whatever it measures."""
+    """Why the metrics can't be used, or None; every metric is checked alike."""
     if len(told.metrics) > MAX_METRICS:
         return f"sent {len(told.metrics)} metrics, at most {MAX_METRICS} are taken"
     for name, found in told.metrics.items():
@@ -197,7 +197,7 @@ def _problem_of_metrics(told: Evaluation) -> str | None:
 
 
 def _intervals_of(reply: Reply) -> list[tuple[float, float]]:
-    """Of Dice."""
+    """The intervals of Dice."""
     told = reply.evaluation
     if told is None:
         return []
@@ -213,7 +213,7 @@ def _problem_of_gain(told: Evaluation) -> str | None:
 
 
 def flags_of(reply: Reply, task: Task) -> tuple[Flag, ...]:
-    """What a reader of the ledger should look at."""
+    """Flags for readers of the ledger."""
     if reply.params is not None and np.array_equal(reply.params.trainable, task.params.trainable):
         return (ZERO_UPDATE,)
     return ()

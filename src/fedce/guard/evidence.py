@@ -1,6 +1,6 @@
-"""What a round shows of its sites: their updates and claims, what the others make of them, and who is alike.
+"""What a round shows of its sites: their updates and claims, how they compare with the others, which sites are alike.
 
-Everything compares a site with itself or with the median of the others, so that no site is suspected for being rare.
+Every comparison is of a site with itself or with the others' median, so that no site is suspected for being rare.
 """
 
 from collections.abc import Container, Mapping, Sequence
@@ -16,38 +16,38 @@ from numpy.typing import NDArray
 from fedce.core.params import SKETCH
 
 Sketches = Mapping[str, NDArray[np.float32]]
-"""Of each site's last updates, newest last; under "" of the models that they started from."""
+"""Sketches of each site's last updates, newest last; under "" those of the models that the updates started from."""
 
 STILL = 1e-3
 """An update shorter than this part of the round's median length does not move the model."""
 EARLY = 5
 """During this many first rounds, honest updates roughly agree."""
 LEAST_AGREEMENT = 0.05
-"""If the others' median agreement is less, they don't agree."""
+"""If the others' median agreement is less than this, they don't agree."""
 ROUNDS_TO_RELATE = 5
-"""After this many rounds, a mean agreement is not near nothing by chance."""
+"""After this many rounds, a mean agreement is not near zero by chance."""
 LEAST_COHERENCE = 0.4
-"""Where the others' own updates hardly go on in a direction, nobody can be told from noise."""
+"""If the others' updates continue in their own directions less than this, no site can be told from noise."""
 SAME = 0.99999
 """Training never gives the same direction twice to five digits."""
 ALIKE, ONE = 0.9, 1.0
-"""Likeness of two sites: from ALIKE on they share credit, at ONE they are one site twice. Their updates are then as
-alike as a site's own are from round to round, which different images don't give."""
+"""Likeness of two sites: from ALIKE on they share credit, at ONE they count as one site twice. At ONE their updates
+are as alike as a site's own are from round to round, which different images don't give."""
 TWINS_FROM, ROUNDS_ALIKE = 10, 3
-"""The round from which on, and the rounds in a row in which, two sites must be alike before they share: in the first
-rounds all honest updates may be. Once they share, they share what they earned before as well."""
+"""From round TWINS_FROM on, two sites share credit after ROUNDS_ALIKE alike rounds in a row: in the first rounds all
+honest updates may be alike. Once two sites share, they also share what they earned before."""
 LEAST_ROOM = 0.4
-"""Two sites' likeness is judged where a site's own updates stand out from the round's background by at least this part
-of the way to identity."""
+"""Two sites' likeness is judged if a site's own updates stand out from the round's background by at least this part of
+the way to identity."""
 LEAST_SITES_FOR_TWINS = 5
-"""Among fewer, two ordinary sites beside rare ones look like twins."""
+"""Among fewer sites, two ordinary ones beside rare ones look like twins."""
 FIRST_CLAIMS = 10
 """During this many first rounds, honest sites fare hardly worse without their own part in the model than its weight
 says."""
 SLACK, LATE_SLACK = 0.1, 0.55
-"""By how much more than its weight a site may fare worse without its own part in the model: in the first rounds, and
-for good where it claimed more then; later. With batch norm and plain SGD an honest rare site comes to 0.27 late in a
-run, because the others' model does not have the statistics of its images."""
+"""By how much more than its weight a site may fare worse without its own part in the model: SLACK in the first rounds,
+and for good if the site claimed more then; LATE_SLACK later. With batch norm and plain SGD an honest rare site comes to
+0.27 late in a run, because the others' model does not have the statistics of its images."""
 ROUNDS_OF_COHERENCE = 3
 KEPT = 20
 """The last 20 updates of a site are kept; sending one of them again is a sign."""
@@ -55,32 +55,32 @@ KEPT = 20
 
 @dataclass(frozen=True)
 class Claim:
-    """What a site says of its validation images, and what was known of it before."""
+    """What a site claims about its validation images, and what was known of the site before."""
 
     score: float | None
     error: float | None
     replicates: tuple[float, ...]
     last_error: float | None = None
     was_uniform: bool = False
-    """Whether resampled cases all gave one error in the round before, too."""
+    """Whether resampled cases also gave one single error in the round before."""
     mean_agreement: float | None = None
-    """Of the rounds up to the last one."""
+    """The site's mean agreement with the others, up to the last round."""
     rounds_alike: Mapping[str, int] = field(default_factory=dict)
-    """Up to the last round."""
+    """Sites alike this one, and for how many rounds in a row, up to the last round."""
 
     @property
     def excess(self) -> float | None:
-        """Its error without its part in the model less that with it."""
+        """The site's error without its part in the model, minus its error with it."""
         return None if self.error is None or self.score is None else self.error - (1 - self.score)
 
     @property
     def is_uniform(self) -> bool:
-        """Whether resampled cases all give one error, as those of an empty prediction do."""
+        """Whether resampled cases all give one error, as they do for an empty prediction."""
         return bool(self.replicates) and max(self.replicates) - min(self.replicates) < 1e-6
 
     @property
     def is_of_one_case(self) -> bool:
-        """Whether that error moved, and was one before: different cases don't move together."""
+        """Whether the one error of all resampled cases moved: different cases don't move together."""
         if self.error is None or self.last_error is None:
             return False
         return self.is_uniform and self.was_uniform and abs(self.error - self.last_error) > 1e-6
@@ -88,7 +88,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Updates:
-    """A round's updates and claims, this round's sketches among them: what shows of a site without any other's word."""
+    """A round's updates, claims and sketches: what can be seen of a site without the others' opinion."""
 
     sites: Sequence[str]
     products: NDArray[np.float64]
@@ -96,9 +96,9 @@ class Updates:
     kept: Sketches
     claims: Mapping[str, Claim]
     weights: Mapping[str, float]
-    """The sites' parts in the model."""
+    """The sites' weights in the model."""
     suspects: Container[str] = ()
-    """Sites that went against the others or themselves before, and have not come back."""
+    """Sites that went against the others or themselves before, and have not returned."""
     round_no: int = TWINS_FROM
     doubted: Container[str] = ()
     """Sites that contradicted themselves in the first rounds."""
@@ -110,8 +110,8 @@ class Updates:
 
     @cached_property
     def lengths(self) -> dict[str, float]:
-        """In medians of the round's."""
-        # Two sites have no median, and where most stand still it is 0: there, whatever moves is long enough.
+        """Lengths of the updates, divided by their median in the round."""
+        # Two sites have no median, and if most sites stand still it is 0: any update that moves is then long enough.
         middle = float(np.median(self._norms)) if len(self.sites) > 2 else 0.0
         return {
             site: float(length) / middle if middle > 0 else float(length > 0)
@@ -127,17 +127,17 @@ class Updates:
 
     @cached_property
     def own_coherence(self) -> dict[str, float | None]:
-        """How far each site goes on in its own direction."""
+        """How far each site continues in its own direction."""
         return {site: _coherence(self.kept[site]) for site in self.sites}
 
     @cached_property
     def coherence(self) -> dict[str, float | None]:
-        """The same, divided by the other sites' median."""
+        """`own_coherence` divided by the other sites' median `own_coherence`."""
         own = self.own_coherence
         return {site: _relative(own[site], [value for other, value in own.items() if other != site]) for site in own}
 
     def turn(self, site: str) -> float | None:
-        """Cosine with its own last update."""
+        """Cosine of the site's update with its own last one."""
         kept = self.kept[site]
         return _cosine(kept[-2], kept[-1]) if self.coherence[site] is not None and len(kept) > 1 else None
 
@@ -147,7 +147,7 @@ class Updates:
 
 @dataclass(frozen=True)
 class Opinions:
-    """What the others make of a site. Sites known to be bad are left out: the honest would in time be outvoted."""
+    """The others' view of a site. Sites known to be bad are left out: in time they could outvote the honest ones."""
 
     updates: Updates
     bad: Container[str]
@@ -159,7 +159,7 @@ class Opinions:
 
     @cached_property
     def agreements(self) -> dict[str, float | None]:
-        """Median cosine of each site's update with the others'."""
+        """Median cosine of each site's update with the others' updates."""
         sites, lengths = self.updates.sites, self.updates.lengths
         return {
             site: _agreement(self.updates.cosines, self.voices, i) if lengths[site] >= STILL else None
@@ -168,7 +168,7 @@ class Opinions:
 
     @cached_property
     def means(self) -> dict[str, float | None]:
-        """The same over all rounds so far."""
+        """Mean of `agreements` over all rounds so far."""
         claims, round_no = self.updates.claims, self.updates.round_no
         return {
             site: _mean_so_far(claims[site].mean_agreement, agreement, round_no)
@@ -182,7 +182,7 @@ class Opinions:
 
 @dataclass(frozen=True)
 class Alike:
-    """What two sites' updates have in common, as one of them sees it."""
+    """What a site's updates have in common with those of other sites."""
 
     likeness: float | None = None
     rounds_alike: Mapping[str, int] = field(default_factory=dict)
@@ -191,7 +191,7 @@ class Alike:
 
 @dataclass(frozen=True)
 class Likenesses:
-    """Who is alike, among the good: noise and reversed updates would shift the median."""
+    """Which sites are alike, among the good ones: noise and reversed updates would shift the median."""
 
     updates: Updates
     good: Container[str]
@@ -207,7 +207,7 @@ class Likenesses:
             return {}
         pairs = cosines[np.ix_(good, good)][np.triu_indices(len(good), 1)]
         background = min(float(np.median(pairs)), 1 - 1e-9)
-        # Of a pair the higher one: a site that wavers is no reason to take it for another.
+        # The higher own coherence of a pair: a site whose direction wavers is not for this reason a twin of another.
         itself = np.array([own[site] or 0.0 for site in sites])
         room = np.maximum.outer(itself, itself) - background
         is_good = np.isin(np.arange(len(sites)), good)
@@ -222,7 +222,7 @@ class Likenesses:
     def _alike(self, i: int, likeness: NDArray[np.float64], is_copy: NDArray[np.bool_]) -> Alike:
         sites, is_early = self.updates.sites, self.updates.round_no < TWINS_FROM
         alike = np.clip((likeness - ALIKE) / (ONE - ALIKE), 0.0, 1.0)
-        # In the first rounds honest sites can't be told from twins.
+        # In the first rounds, honest sites can't be told from twins.
         before = {} if is_early else self.updates.claims[sites[i]].rounds_alike
         now = [j for j in np.flatnonzero(alike > 0).tolist() if is_copy[j] or not is_early]
         # Training never gives two sites one update, so a copy need not be seen again.
@@ -236,13 +236,13 @@ def slack_of(is_doubted: bool, round_no: int) -> float:
 
 
 def _agreement(cosines: NDArray[np.float64], voices: Sequence[int], i: int) -> float | None:
-    """Of an even number of others the higher of the middle two: their mean is one that an attacker could move."""
+    """Median cosine with the others; of the middle two the higher one, because an attacker could move their mean."""
     others = np.sort(cosines[i, [j for j in voices if j != i]])
     return float(others[len(others) // 2]) if len(others) > 1 else None
 
 
 def _mean_so_far(before: float | None, now: float | None, round_no: int) -> float | None:
-    """Of a site that was there from the beginning, as long as that is not long ago."""
+    """Mean agreement of a site that was present from the first round on; None after the first rounds of a run."""
     if now is None or round_no >= EARLY or (round_no and before is None):
         return None
     return ((before or 0.0) * round_no + now) / (round_no + 1)
@@ -256,7 +256,7 @@ def _relation(own: float | None, others: Sequence[float | None]) -> float | None
 
 
 def _coherence(sketches: NDArray[np.float32]) -> float | None:
-    """Of a site's last updates, each with the one before; one pair alone says too little."""
+    """Mean cosine of a site's last updates, each with the one before; None for a single pair, which says too little."""
     last = sketches[-ROUNDS_OF_COHERENCE - 1 :]
     found = [value for before, now in pairwise(last) if (value := _cosine(before, now)) is not None]
     return sum(found) / len(found) if len(found) > 1 else None
@@ -296,7 +296,7 @@ def sketches_with(
 
 
 def _unit(sketched: Sequence[float]) -> NDArray[np.float64]:
-    """To a length of 1; what has no direction, or is too long for one, to 0."""
+    """The vector at length 1; a vector without a direction, or too long for one, becomes 0."""
     vector = np.array(sketched)
     length = float(np.linalg.norm(vector))
     return vector / length if 0 < length < inf else np.zeros(len(vector))

@@ -1,6 +1,6 @@
-"""The guard around any algorithm: who is bad is not there, who is doubtful earns a part, who overstates is corrected.
+"""The guard around any algorithm: bad replies are left out, doubtful sites earn less, overstated claims are corrected.
 
-The algorithm knows nothing of it. docs/trust.md says what is found and what is not.
+The algorithm is unaware of the guard. docs/trust.md says what is found and what is not.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,9 +21,9 @@ from fedce.guard.evidence import FIRST_CLAIMS, Claim, Updates, sketches_with, sl
 from fedce.guard.signs import Signs, look
 
 PROBATION = 5
-"""Rounds after which the guard knows a site."""
+"""Number of rounds after which the guard knows a site."""
 NOVELTY_SLACK = 0.05
-"""A site's own measure of Eq. 2 may differ from the server's by so much."""
+"""A site's own measure of Eq. 2 may exceed the server's by this much."""
 
 
 @dataclass(frozen=True)
@@ -31,12 +31,12 @@ class Verdict:
     """What the guard makes of one site in one round."""
 
     err: float | None
-    """As the site claims it."""
+    """The error without the site, as the site claims it."""
     signs: Signs
     trust: float = 1.0
-    """The part of the credit that counts; 0: nothing of the reply is used."""
+    """The part of the site's gains that counts; 0: nothing of its reply is used."""
     most: float | None = None
-    """The largest error that is believed; None: any."""
+    """The largest error that is believed; None: any error is."""
     past: float = 1.0
     """The part of what the site earned in earlier rounds that counts from now on."""
 
@@ -62,26 +62,26 @@ class Verdict:
 
 @dataclass(frozen=True)
 class GuardState:
-    """What the guard remembers, and what the guarded algorithm does."""
+    """What the guard remembers, and what the guarded algorithm keeps."""
 
     inner: Any = None
     sketches: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
-    """Of each site's last updates."""
+    """Sketches of each site's last updates."""
     suspects: tuple[str, ...] = ()
-    """Sites that went against the others, and have not come back."""
+    """Sites that went against the others, and have not returned."""
     doubted: tuple[str, ...] = ()
     """Sites that contradicted themselves in the first rounds."""
     verdicts: Mapping[str, Verdict] = field(default_factory=dict)
-    """Of the last round."""
+    """The verdicts of the last round."""
 
 
 @dataclass(frozen=True)
 class GuardedTerms(Terms):
     inner: Any
-    """What the algorithm measured; None of a site whose reply is not used."""
+    """What the algorithm measured; None for a site whose reply is not used."""
     verdict: Verdict
     novelty: float | None = None
-    """Eq. 2 as the site said and as far as it is believed, where sites measure it."""
+    """Eq. 2 as the site claims it, as far as the guard believes it; only if sites measure Eq. 2."""
 
 
 @dataclass(frozen=True)
@@ -89,14 +89,21 @@ class Examined:
     """A round as the guard sees it."""
 
     believed: Answers
-    """What the algorithm gets to see."""
+    """The replies that the algorithm gets to see."""
     verdicts: Mapping[str, Verdict]
     sketches: Mapping[str, NDArray[np.float32]]
 
 
 @dataclass(frozen=True)
 class Guarded(Wrapping):
-    """The inner algorithm sees the replies that the guard believes, and its gains count as far as sites are trusted."""
+    """An algorithm with the guard around it: it sees only replies that are believed, and gains count as far as trusted.
+
+    >>> from fedce.core.algorithm import Algorithm
+    >>> good, bad = Verdict(None, Signs(length=1.0)), Verdict(None, Signs(length=0.0), trust=0.0)
+    >>> terms = {"north": GuardedTerms(30, Terms(30), good), "south": GuardedTerms(10, None, bad)}
+    >>> Guarded(Algorithm()).earn(Credit(), terms)["south"]
+    Account(rounds=1, totals=(0.0,))
+    """
 
     def initial_own(self, params: Params) -> GuardState:
         return GuardState(self.inner.initial_own(params))
@@ -154,7 +161,7 @@ class Guarded(Wrapping):
         return Examined(answers.with_replies(believed), verdicts, sketches)
 
     def _with_novelty(self, state: State, answers: Answers, signs: Mapping[str, Signs]) -> dict[str, Signs]:
-        """With Eq. 2 as the server measures it, to hold the sites' own word against in the next round."""
+        """The signs with Eq. 2 as the server measures it, to check the sites' own claims in the next round."""
         bad = [site for site, found in signs.items() if found.is_bad]
         measured = self.inner.novelty(  # type: ignore[attr-defined]
             of_inner(state), answers, without=bad if len(bad) < len(signs) else ()
@@ -162,7 +169,7 @@ class Guarded(Wrapping):
         return {site: replace(found, novelty=measured[site]) for site, found in signs.items()}
 
     def gains(self, credit: Credit, terms: Mapping[str, Any]) -> Gains:
-        """As far as each site is trusted; whoever is bad earns nothing in a round in which others are measured."""
+        """Gains as far as each site is trusted; a bad site earns nothing in a round that measures other sites."""
         gains = self.inner.gains(credit, _used(terms))
         if not gains:
             return {}
@@ -174,7 +181,7 @@ class Guarded(Wrapping):
         }
 
     def earn(self, credit: Credit, terms: Mapping[str, Any]) -> Credit:
-        """Noise takes some rounds to be known for it: until then a bad site loses what it had."""
+        """Noise is recognised only after some rounds: a bad site that is not known yet loses what it had."""
         gains = self.gains(credit, terms)
         kept = {site: terms[site].verdict.past for site in gains if terms[site].verdict.past < 1}
         kept |= {
@@ -192,8 +199,8 @@ class Guarded(Wrapping):
         return {site: rho.get(site, 0.0) for site in terms}
 
     def shares(self, credit: Credit, n_rounds: Mapping[str, int] | None = None) -> dict[str, float]:
-        """Whoever was measured in fewer rounds than the guard needs to know a site counts as at most the least of those
-        whom it knows: noise could otherwise come for two rounds and leave with their credit.
+        """A site measured in too few rounds to be known gets at most the smallest share of a known site: otherwise a
+        sender of noise could take part in two rounds and leave with their credit.
         """
         n_rounds = n_rounds or {site: account.rounds for site, account in credit.items()}
         found = _without_floor(self.inner.shares(credit), credit)
@@ -242,7 +249,7 @@ class Guarded(Wrapping):
         return {**found, "cos": believed_novelty(found["cos"], before.get("signs", {}).get("novelty"))}
 
     def lasting(self, rounds: Sequence[Mapping[str, Any]], site: str) -> list[float]:
-        """What a site lost because it was found to be bad before the guard knew it, or shared because it had a twin."""
+        """A site loses what it earned if it was bad before the guard knew it; a site with a twin shares it."""
         parts = [1.0] * len(rounds)
         there = [n for n, terms in enumerate(rounds) if site in terms]
         bad = [k for k, n in enumerate(there[:PROBATION]) if rounds[n][site].verdict.trust == 0]
@@ -254,7 +261,7 @@ class Guarded(Wrapping):
         return parts
 
     def smoothed(self, facts: Facts) -> Facts:
-        """The bound on a claimed error without its jump."""
+        """The facts with a bound on the claimed error that has no jump."""
         verdict = Verdict.read(facts)
         if verdict.err is None or verdict.signs.excess is None:
             return facts
@@ -266,7 +273,7 @@ class Guarded(Wrapping):
 
 
 class GuardReplayer(Replayer):
-    """Also: what the guard made of each site must follow from what it saw, and that from what is known."""
+    """Also checks that each verdict follows from the signs, and the signs from what the ledger holds."""
 
     is_guarded = True
 
@@ -298,12 +305,12 @@ class GuardReplayer(Replayer):
 
 
 def flags_by_guard(facts: Facts) -> list[Flag]:
-    """What the guard says of a site, from what is recorded of it; nothing where the guard is off."""
+    """What the guard says of a site, from what is recorded; nothing if the guard is off."""
     return Signs(**facts["signs"]).flags if facts.get("signs") else []
 
 
 def _without_floor(shares: dict[str, float], credit: Credit) -> dict[str, float]:
-    """Some methods give everybody a little; who has earned nothing where others have gets nothing."""
+    """Some methods give every site a little; a site that earned nothing while others did gets nothing."""
     idle = [site for site, share in shares.items() if share > 0 and not any(credit[site].totals)]
     if not idle or len(idle) == len(shares):
         return shares
@@ -319,7 +326,7 @@ def _novelty_in(last: Verdict | None) -> float | None:
 
 
 def claim_of(reply: Reply, last: Verdict | None) -> Claim:
-    """What a reply says, beside what was known of the site in the round before."""
+    """What a reply claims, with what was known of the site in the round before."""
     claim = Claim(reply.score, reply.error_without, reply.error_replicates)
     if last is None:
         return claim
@@ -333,18 +340,18 @@ def claim_of(reply: Reply, last: Verdict | None) -> Claim:
 
 
 def believed_novelty(claimed: float | None, measured: float | None) -> float | None:
-    """Eq. 2 as a site measured it, unless the server measured less: the update that it is about came a round ago."""
+    """Eq. 2 as the site measured it for its last update, unless the server measured less."""
     return measured if claimed is not None and measured is not None and claimed > measured + NOVELTY_SLACK else claimed
 
 
 def suspects_after(before: Sequence[str], verdicts: Mapping[str, Verdict]) -> tuple[str, ...]:
-    """Who is suspected in the next round; whoever did not reply stays what he was."""
+    """Sites that are suspected in the next round; a site that did not reply stays as it was."""
     absent = {site for site in before if site not in verdicts}
     return tuple(sorted(absent | {site for site, verdict in verdicts.items() if verdict.signs.is_adverse}))
 
 
 def doubted_after(before: Sequence[str], verdicts: Mapping[str, Verdict], round_no: int) -> tuple[str, ...]:
-    """Who claimed more in the first rounds than honest sites do is held to what they claim then."""
+    """Sites that ever claimed more in the first rounds than honest sites do; they keep the strict slack."""
     if round_no > FIRST_CLAIMS:
         return tuple(before)
     return tuple(sorted({*before, *(site for site, found in verdicts.items() if found.signs.contradicts_itself)}))

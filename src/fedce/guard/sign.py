@@ -9,20 +9,20 @@ from fedce.core.recorded import Flag
 S = TypeVar("S")
 
 ZERO_UPDATE = Flag("zero", "zero update")
-"""Said by the border and by the guard."""
+"""Set by the border and by the guard."""
 
 
 @dataclass(frozen=True)
 class Sign(Generic[S]):
     flag: Flag
-    """What is said of a site that shows it."""
+    """The flag of a site that shows the sign."""
     is_bad: Callable[[S], bool | None]
-    """Whether what was seen of a site shows it; None where there is too little to tell."""
+    """Whether an observation shows the sign; None if it says too little."""
     in_a_row: int = 1
-    """As often it must be seen before it is certain; where nothing can be told is not counted."""
+    """The sign is certain after this many sightings in a row; observations that say too little are skipped."""
 
     def certain_at(self, seen: Iterable[S]) -> S | None:
-        """The first of these by which the sign is certain."""
+        """The first observation by which the sign is certain."""
         streak = 0
         for one in seen:
             if (is_bad := self.is_bad(one)) is None:

@@ -1,8 +1,8 @@
-"""What tells a bad update from a new one: signs in the updates and in what a site says, each against the majority.
+"""Tells harmful updates from unusual ones: signs in a site's updates and claims, compared with the majority.
 
-A field of `Signs` is what is seen of a site: how it is found in a round's evidence and, if it is a sign, which values
-are bad and what is then said of the site. A new sign is one more field. docs/trust.md says what each finds, what an
-honest site's values are, and what can't be found.
+A field of `Signs` is one thing seen of a site: how it is found in a round's evidence and, if it is a sign, which values
+are bad and what is then said of the site. A new sign is one more field. docs/trust.md says what each sign finds, what
+an honest site's values are, and what can't be found.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,17 +24,17 @@ from fedce.guard.evidence import (
 from fedce.guard.sign import ZERO_UPDATE, Sign
 
 AGAINST = -0.5
-"""Median cosine with the others' updates; below this an update undoes theirs. Few and unlike honest sites come to half
-of that late in a run, so it is the first rounds and sudden turns that tell more."""
+"""Median cosine with the others' updates; below this value an update undoes theirs. If honest sites are few and unlike,
+they come to half of it late in a run, so the first rounds and sudden turns show more."""
 TURNED = -0.25
-"""Cosine with one's own last update; below this a site has turned around."""
+"""Cosine with the site's own last update; below this value the site has turned around."""
 BACK = 0.2
 """Median cosine above which a site that went against the others is one of them again; or it turns back."""
 OPPOSED, UNRELATED = -0.25, 0.03
-"""A site's mean agreement divided by the others': below the first the site is opposed to them; below the second, if the
-mean is over enough rounds, it has nothing to do with them."""
+"""A site's mean agreement divided by the others': below OPPOSED the site is opposed to them; below UNRELATED, if the
+mean is over enough rounds, its updates have nothing to do with theirs."""
 INCOHERENT = 0.25
-"""A site goes on in its own direction less than this part as much as the others do in theirs: noise."""
+"""A site that continues in its own direction less than this fraction of the others' median sends noise."""
 MOST_TWINS_NAMED = 3
 ADVERSE = Flag("adverse", "its updates go against the others' or have nothing to do with them")
 LIKE_OTHERS = Flag("twin", "its updates are nearly those of several others")
@@ -47,7 +47,7 @@ def twin_of(site: str) -> Flag:
 
 
 def seen(by: type[E], of: Callable[[E, str], Any], sign: "Sign[Signs] | None" = None, default: Any = MISSING) -> Any:
-    """A field of `Signs`: which evidence it is found in, and how; and the sign that it is, if it is one."""
+    """A field of `Signs`: the evidence it is found in, and how; and its sign, if it is one."""
     about = {"by": by, "of": of, "sign": sign}
     if isinstance(default, dict):
         return field(default_factory=dict, metadata=about)
@@ -56,14 +56,14 @@ def seen(by: type[E], of: Callable[[E, str], Any], sign: "Sign[Signs] | None" = 
 
 @dataclass(frozen=True)
 class Signs:
-    """What is looked at in one site's reply; None where there is too little to compare with."""
+    """What is looked at in one site's reply; None if there is too little to compare with."""
 
     length: float = seen(
         Updates,
         lambda updates, site: updates.lengths[site],
         Sign(ZERO_UPDATE, lambda its: its.length < STILL),
     )
-    """Of its update, in medians of the round's."""
+    """Length of the update, divided by the round's median length."""
     agreement: float | None = seen(
         Opinions,
         lambda others, site: others.agreements[site],
@@ -72,7 +72,7 @@ class Signs:
     )
     """Median cosine with the others' updates."""
     mean_agreement: float | None = seen(Opinions, lambda others, site: others.means[site], default=None)
-    """Over all rounds so far, in the first rounds of a run."""
+    """Mean of `agreement` over all rounds so far; only in the first rounds of a run."""
     relation: float | None = seen(
         Opinions,
         Opinions.relation,
@@ -81,13 +81,13 @@ class Signs:
     )
     """`mean_agreement` divided by the other sites' median `mean_agreement`."""
     is_settled: bool = seen(Updates, lambda updates, site: updates.round_no >= ROUNDS_TO_RELATE - 1, default=False)
-    """Whether `mean_agreement` is over enough rounds not to be near nothing by chance."""
+    """Whether `mean_agreement` is over enough rounds not to be near zero by chance."""
     novelty: float | None = None
-    """Eq. 2 as the server measures it, where sites measure it themselves."""
+    """Eq. 2 as the server measures it, if sites measure it themselves."""
     turn: float | None = seen(Updates, Updates.turn, Sign(ADVERSE, lambda its: its.has_turned), default=None)
-    """Cosine with its own last update."""
+    """Cosine of the update with the site's own last one."""
     suspected: bool = seen(Updates, lambda updates, site: site in updates.suspects, default=False)
-    """It went against the others or itself before, and had not come back."""
+    """Whether the site went against the others or itself before, and had not returned."""
     coherence: float | None = seen(
         Updates,
         lambda updates, site: updates.coherence[site],
@@ -97,7 +97,7 @@ class Signs:
         ),
         default=None,
     )
-    """Mean cosine of its last updates with the one before each, divided by the other sites' median."""
+    """Mean cosine of the site's last updates with the one before each, divided by the other sites' median."""
     repetition: float | None = seen(
         Updates,
         Updates.repetition,
@@ -107,35 +107,35 @@ class Signs:
         ),
         default=None,
     )
-    """Highest cosine with an older update of its own, with everybody's last step, and with the way back."""
+    """Highest cosine with an older update of the site, with the last step of the common model, or with its reverse."""
     likeness: float | None = seen(Likenesses, lambda pairs, site: pairs.of(site).likeness, default=None)
-    """The most alike site's cosine, from the round's median cosine of two sites (0) to what a site's own updates have
-    from round to round (1)."""
+    """Cosine with the most alike site, on a scale from the round's median cosine of two sites (0) to that of a site's
+    own updates from round to round (1)."""
     rounds_alike: Mapping[str, int] = seen(Likenesses, lambda pairs, site: pairs.of(site).rounds_alike, default={})
-    """Sites that it is alike, and for how many rounds in a row."""
+    """Sites alike this one, and for how many rounds in a row."""
     twins: Mapping[str, float] = seen(Likenesses, lambda pairs, site: pairs.of(site).twins, default={})
     """Sites whose updates are alike, and how much: 1 is the same site twice."""
     uniform: bool = seen(Updates, lambda updates, site: updates.claims[site].is_uniform, default=False)
-    """Whether its resampled validation cases all gave one error."""
+    """Whether the site's resampled validation cases all gave one error."""
     one_case: bool = seen(
         Updates,
         lambda updates, site: updates.claims[site].is_of_one_case,
         Sign(Flag("repeat", "its validation cases are all the same"), lambda its: its.one_case),
         default=False,
     )
-    """Whether its validation images are one, repeated."""
+    """Whether the site's validation images are a single one, repeated."""
     excess: float | None = seen(Updates, lambda updates, site: updates.claims[site].excess, default=None)
-    """Its error without its part in the model less that with it."""
+    """The site's error without its part in the model, minus its error with it."""
     weight: float = seen(Updates, lambda updates, site: updates.weights[site], default=0.0)
-    """Its part in the model."""
+    """The site's weight in the model."""
     slack: float = seen(
         Updates, lambda updates, site: slack_of(site in updates.doubted, updates.round_no), default=SLACK
     )
-    """By how much more than its weight its error may exceed what its own score says."""
+    """By how much more than its weight the site's error may exceed what its own score says."""
 
     @property
     def bad(self) -> list[Flag]:
-        """What is said of a site of whom nothing is used."""
+        """The flags by which nothing of the site's reply is used."""
         return list(dict.fromkeys(sign.flag for sign in SIGNS if sign.is_bad(self)))
 
     @property
@@ -164,17 +164,17 @@ class Signs:
 
     @property
     def trust(self) -> float:
-        """The part of its credit that counts."""
+        """The part of the site's gains that counts."""
         return 0.0 if self.is_bad else 1.0 / (1 + sum(self.twins.values()))
 
     @property
     def past(self) -> float:
-        """The part of what it earned before that counts: less in the round in which it becomes known as a twin."""
+        """The part of the site's earlier gains that counts; below 1 in the round in which it becomes a known twin."""
         return self.trust if ROUNDS_ALIKE in self.rounds_alike.values() and self.trust > 0 else 1.0
 
     @property
     def flags(self) -> list[Flag]:
-        """For people."""
+        """All flags of the site, for people."""
         alike = [twin_of(site) for site, much in self.twins.items() if much >= 0.5]
         if len(alike) > MOST_TWINS_NAMED:
             alike = [LIKE_OTHERS]
@@ -182,13 +182,13 @@ class Signs:
 
 
 SIGNS: tuple[Sign[Signs], ...] = tuple(sign for one in fields(Signs) if (sign := one.metadata.get("sign")))
-"""Those by which nothing of a site is used."""
+"""Signs by which nothing of a site's reply is used."""
 FLAGS = tuple(dict.fromkeys([*(sign.flag for sign in SIGNS), LIKE_OTHERS, CONTRADICTION]))
-"""All that the guard says of a site, but for whose twin it is."""
+"""Every flag of the guard, except those that name a twin."""
 
 
 def look(updates: Updates) -> dict[str, Signs]:
-    """The signs of a round: first each site by itself, then what the others make of it, then who is alike."""
+    """The signs of a round: first each site by itself, then as the others see it, then which sites are alike."""
     signs = {site: Signs(**_found(updates, site)) for site in updates.sites}
     opinions = Opinions(updates, frozenset(site for site, found in signs.items() if found.is_bad))
     signs = {site: replace(found, **_found(opinions, site)) for site, found in signs.items()}
@@ -198,6 +198,6 @@ def look(updates: Updates) -> dict[str, Signs]:
 
 
 def _found(evidence: Updates | Opinions | Likenesses, site: str) -> dict[str, Any]:
-    """What this evidence shows of a site."""
+    """What the evidence shows of a site."""
     shown = (one for one in fields(Signs) if one.metadata.get("by") is type(evidence))
     return {one.name: one.metadata["of"](evidence, site) for one in shown}

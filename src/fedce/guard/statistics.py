@@ -1,12 +1,12 @@
 """What a site's running statistics do to the common model, as the other sites score it.
 
 Batch norm's running means and variances are averaged like weights, and a site may send any. Statistics of honest sites
-can be far from everybody else's: an unusual scanner is what a federation is for. So their distance only says which
-sites are asked about, unless it is such that no images could give it. What decides is the validation score of the
-common model with a site's statistics in it and without them, at the other sites.
+can be far from those of the others: an unusual scanner is what a federation is for. So the distance only decides which
+sites are asked about, unless no images could give it. What decides about use is the validation score at the other
+sites, of the common model with a site's statistics and without them.
 
-A round of few steps moves running statistics only a little, so that a small push in every round adds up. What is judged
-is therefore what the statistics would come to: the batch statistics that a site's steps must have seen.
+A round of few steps moves running statistics only a little, so a small push in every round adds up. Therefore the
+values that the statistics are moving towards are judged: the batch statistics that a site's steps must have seen.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,13 +21,13 @@ from fedce.core.messages import MAX_MODELS, Reply
 from fedce.core.params import Params, weighted_sum
 
 MOMENTUM = 0.1
-"""Of torch's batch norms: the part of a batch's statistics that a step takes over."""
+"""Momentum of torch's batch norms: the part of a batch's statistics that one step takes over."""
 FAR = 10.0
-"""Batch statistics that are this far from the round's median come from no images: they are not used, nobody is asked.
-In standard deviations for means, in multiples of the median for variances; honest sites come to 2 (docs/trust.md)."""
+"""Batch statistics this far from the round's median come from no images: they are not used, and no site is asked. In
+standard deviations for means, in multiples of the median for variances; honest sites come to 2 (docs/trust.md)."""
 PUSH = 0.15
-"""A site is asked about if it moves a layer's common running means by more than this many standard deviations, or its
-common running variances by more than this part of them (root mean square over the layer)."""
+"""The other sites are asked about a site that moves a layer's common running means by more than this many standard
+deviations, or its common running variances by more than this fraction (root mean square over the layer)."""
 HARM = 0.1
 """A site's statistics are not used if they lower the common model's validation Dice by more than this, in the median of
 the other sites. docs/trust.md says how the value was chosen."""
@@ -36,22 +36,22 @@ HARMLESS = 0.01
 VARIANCE_FLOOR = 1e-5
 """Batch norm adds this to a variance before it divides by the root."""
 FEWEST_VOTERS = 2
-"""With fewer other sites, nobody can say what a site's statistics do."""
+"""With fewer other sites, the effect of a site's statistics can't be judged."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """Models to be scored: first one without the statistics of `sites`, then one with those of each of them."""
+    """Models to be scored: first one without the statistics of all `sites`, then one with those of each site."""
 
     sites: tuple[str, ...]
     models: tuple[Params, ...]
     far: Mapping[str, float]
-    """Sites whose statistics are not used in any case, and how far they are from the others'."""
+    """Sites whose statistics are never used, and how far these are from the others'."""
 
     def harms(self, scores: Mapping[str, Sequence[float]]) -> dict[str, float]:
-        """By how much each site's statistics lower the score at the other sites, in their median.
+        """By how much each site's statistics lower the median score of the other sites.
 
-        `scores` holds what each site scored the models with. A site whose statistics have too few voters is left out.
+        `scores` are those that each site gave to the models. A site whose statistics have too few voters is left out.
         """
         found = {}
         for n, site in enumerate(self.sites, 1):
@@ -62,14 +62,14 @@ class Trial:
 
 
 def is_harmful(harm: float, was_harmful: bool) -> bool:
-    """Whether a site's statistics are left out, given whether they were in the last round."""
+    """Whether a site's statistics are left out, given whether they were left out in the last round."""
     return harm > (HARMLESS if was_harmful else HARM)
 
 
 def trial_of(replies: Sequence[Reply], starts: Mapping[str, Params], weights: Mapping[str, float]) -> Trial | None:
-    """The models by which the running statistics of these replies are judged; None if none needs to be.
+    """The models by which the running statistics of these replies are judged; None if no judgement is needed.
 
-    `starts` are the models that the sites trained from, `weights` about those by which the replies will be averaged.
+    `starts` are the models that the sites trained from, `weights` roughly the weights of the replies in the mean.
     """
     models = models_of(replies)
     if len(models) <= FEWEST_VOTERS or models[0].layout.n_averaged == models[0].layout.n_trainable:
@@ -82,7 +82,7 @@ def trial_of(replies: Sequence[Reply], starts: Mapping[str, Params], weights: Ma
     away_by = distances(seen)
     far = np.flatnonzero(away_by > FAR).tolist()
     moved = rho * away_by
-    # At most as many as one task can carry: those that move the model most.
+    # At most as many as one task can carry: the sites that move the model most.
     pushing = sorted(np.flatnonzero(moved > PUSH).tolist(), key=lambda i: -moved[i])
     suspects = [i for i in pushing if i not in far][: MAX_MODELS - 1]
     if not suspects and not far:
@@ -93,7 +93,7 @@ def trial_of(replies: Sequence[Reply], starts: Mapping[str, Params], weights: Ma
     typical = _typical(seen)
 
     def away(i: int) -> NDArray[np.float64]:
-        """What the common statistics change by if site i's are taken instead of the typical ones."""
+        """The change of the common statistics if site i's are used in place of the typical ones."""
         change: NDArray[np.float64] = rho[i] * (seen[i].vector[statistics].astype(np.float64) - typical)
         return change
 
@@ -107,10 +107,10 @@ def trial_of(replies: Sequence[Reply], starts: Mapping[str, Params], weights: Ma
 
 
 def batch_statistics(model: Params, start: Params) -> NDArray[np.float64]:
-    """What a site's batches must have shown on average for the running statistics to move as they did.
+    """The mean statistics of a site's batches that explain how its running statistics moved.
 
-    After n steps running statistics hold (1 - MOMENTUM)^n of what they were. Buffers that count no batches are taken as
-    they are.
+    After n steps running statistics hold (1 - MOMENTUM)^n of their old values. Buffers without a count of batches are
+    taken as they are.
     """
     layout = model.layout
     statistics, counters = slice(layout.n_trainable, layout.n_averaged), slice(layout.n_averaged, None)
@@ -125,11 +125,11 @@ def batch_statistics(model: Params, start: Params) -> NDArray[np.float64]:
 
 
 def distances(models: Sequence[Params]) -> NDArray[np.float64]:
-    """How far each model's statistics are from the median of all: the largest over the layers.
+    """How far each model's statistics are from the median of all models: the largest distance over the layers.
 
-    In batch norm's own measure: a mean in standard deviations of what it is the mean of, a variance as a multiple, both
-    in root mean square over a layer's channels. A channel counts for at most 2 FAR: a few that are all but dead at most
-    sites and alive at one must not make that site look impossible. A variance that is too small does no harm in a mean.
+    In batch norm's own measure: a mean in standard deviations of its channel, a variance as a multiple, both in root
+    mean square over a layer's channels. A channel counts for at most 2 FAR: a few channels that are all but dead at
+    most sites and alive at one must not make this site look impossible. A too small variance does no harm in a mean.
     """
     found = np.zeros(len(models))
     for at_mean, at_variance in models[0].layout.running_statistics:
@@ -163,6 +163,6 @@ def _typical(models: Sequence[Params]) -> NDArray[np.float64]:
 
 def _with_statistics(model: Params, values: NDArray[np.float64]) -> Params:
     vector = model.vector.copy()
-    with np.errstate(over="ignore"):  # Too large for a number is a model that scores 0.
+    with np.errstate(over="ignore"):  # A value that overflows gives a model that scores 0.
         vector[model.layout.n_trainable : model.layout.n_averaged] = values
     return Params(model.layout, vector)

@@ -17,7 +17,7 @@ import tomli_w
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from fedce.base.config import Config, parse
+from fedce.base.config import Config, ModelConfig, parse
 from fedce.base.errors import DataError
 from fedce.base.recipes import PLAN, PLANNED, SMALL, filled, value_at
 from fedce.data.fingerprint import Fingerprint, Known, look_at, read_fingerprint
@@ -184,6 +184,14 @@ def _rounds(sites: Sequence[Fingerprint]) -> Chosen:
     return Chosen("rounds", n, f"the median site makes {n * a_round} steps in all, {a_round} a round")
 
 
+def _of_own_network(chosen: Chosen) -> Chosen:
+    """What a plan says of a network that it does not know."""
+    why = "the network is not one of ours: it is taken as it is"
+    if chosen.key == "model.norm":
+        return Chosen(chosen.key, "batch", f"{why}; site would keep batch-norm statistics at the sites")
+    return Chosen(chosen.key, list(ModelConfig().channels), why) if chosen.key == "model.channels" else chosen
+
+
 @dataclass(frozen=True)
 class Planned:
     """An experiment, and what of it was planned."""
@@ -227,6 +235,8 @@ def known_from(files: Sequence[Path]) -> Known:
 
 def completed_by(tree: Mapping[str, Any], plan: Sequence[Chosen], origin: str | None = None) -> Planned:
     """The experiment with a plan's values for what nobody wrote."""
+    if value_at(tree, "model.name") not in (None, *networks.NETWORKS):
+        plan = [_of_own_network(one) for one in plan]
     chosen = tuple(one for one in plan if value_at(tree, one.key) is None)
     return Planned(parse(filled({**tree, "recipe": PLAN}, tree_of(chosen)), origin), chosen)
 

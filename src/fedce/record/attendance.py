@@ -1,4 +1,4 @@
-"""Who took part in each round, who did not and why; and whether a ledger says so of everybody."""
+"""Which sites took part in each round, and why others did not; and whether a ledger says so for every site."""
 
 from collections.abc import Collection, Mapping
 
@@ -16,11 +16,11 @@ ABSENT = "absent"
 NOT_DRAWN = "not drawn"
 NOT_THERE = "not there when the round began"
 NO_REPLY = "no reply"
-"""Why a site whose reply was not rejected has no part in a round."""
+"""Reasons why a site whose reply was not rejected has no part in a round."""
 
 
 class Attendance(Part):
-    """No round is missing, and no site is missing in a round without a reason that can be so."""
+    """No round is missing, and no site is missing in a round without a reason that is possible in this run."""
 
     def __init__(self, run: RunFolder, ledger: Ledger) -> None:
         super().__init__()
@@ -48,17 +48,17 @@ class Attendance(Part):
             return
         scores = [done.mean_score for done in ledger.rounds]
         if not (n_rounds < expected and has_stalled(scores, self.config.patience)):
-            self.problems.append(f"the run ended after {n_rounds} rounds, and its experiment has {expected}")
+            self.problems.append(f"the run ended after {n_rounds} rounds, but its experiment has {expected}")
 
     def _round(self, where: str, done: Round, members: Collection[str]) -> None:
         asked = set(done.asked)
         if unasked := sorted(done.sites.keys() - asked):
-            self.problems.append(f"{where}: {', '.join(unasked)} took part and was not asked")
+            self.problems.append(f"{where}: {', '.join(unasked)} took part but was not asked")
         reasons = {site: self._reasons(site, site in asked) for site in done.missing}
         self._present(where, done.sites, done, members, reasons)
 
     def _reasons(self, site: str, was_asked: bool) -> tuple[str, ...]:
-        """Why this site may have no part in a round of this experiment."""
+        """The reasons for which this site may have no part in a round of this experiment."""
         config = self.config
         if site in config.leave_out:
             return (LEFT_OUT,)
@@ -83,15 +83,15 @@ class Attendance(Part):
         missing, rejected = line.missing, line.rejected
         for site in sorted({*members, *missing}):
             if site in missing and (site in there or site in rejected):
-                self.problems.append(f"{where}: {site} took part and is said to be missing ({missing[site]})")
+                self.problems.append(f"{where}: {site} took part, but is recorded as missing ({missing[site]})")
             elif site in missing and missing[site] not in reasons[site]:
-                self.problems.append(f"{where}: {site} is missing as {missing[site]!r}, which can't be in this run")
+                self.problems.append(f"{where}: {site} is missing as {missing[site]!r}, which this run does not allow")
             elif site not in missing and site not in there and site not in rejected:
                 self.problems.append(f"{where}: {site} is missing, and the ledger does not say why")
 
 
 class Draws(Part):
-    """Where not all take part in every round: nobody was passed over."""
+    """If not all sites take part in every round: no site was passed over."""
 
     def __init__(self, run: RunFolder, ledger: Ledger) -> None:
         super().__init__()
@@ -99,7 +99,7 @@ class Draws(Part):
         if config.sites_per_round is None:
             return
         if (algorithm := algorithms.built_in(config)) is not None and algorithm.traits.expels:
-            self.unchecked.append(f"who is drawn: {config.algorithm.name} expels sites")
+            self.unchecked.append(f"which sites are drawn: {config.algorithm.name} expels sites")
             return
         self._check(Draw(config.sites_per_round, config.seed), config.leave_out, ledger)
 
@@ -108,8 +108,8 @@ class Draws(Part):
         n_checked = 0
         for number, line in enumerate(ledger, 1):
             if isinstance(line, Join) and line.site not in (*draws, *leave_out):
-                # From which round on a late comer may be drawn is not in the ledger.
-                self.unchecked.append(f"who is drawn after round {n_checked}: {line.site} joined late")
+                # The ledger does not say from which round on a late comer may be drawn.
+                self.unchecked.append(f"which sites are drawn after round {n_checked}: {line.site} joined late")
                 return
             if not isinstance(line, Round):
                 continue
@@ -120,7 +120,7 @@ class Draws(Part):
                 self.problems.append(f"line {number}: {passed_over} was passed over for {instead or 'nobody'}")
                 return
             if unasked := sorted(line.sites.keys() - asked):
-                self.problems.append(f"line {number}: {', '.join(unasked)} took part and was not drawn")
+                self.problems.append(f"line {number}: {', '.join(unasked)} took part but was not drawn")
                 return
             draws |= {site: draws[site] + 1 for site in asked}
             n_checked += 1

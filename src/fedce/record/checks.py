@@ -1,10 +1,10 @@
-"""What is found when one thing of a ledger is checked."""
+"""The outcome of one check of a ledger."""
 
 from typing import Any
 
 
 class Part:
-    """What was found of one thing that is checked."""
+    """The outcome of one check."""
 
     def __init__(self) -> None:
         self.problems: list[str] = []

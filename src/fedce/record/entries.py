@@ -1,4 +1,4 @@
-"""The ledger's lines as values: one class a kind, which checks what is written and reads it back.
+"""The ledger's lines as values: one class per kind, which checks a line when it is written and reads it back.
 
 A line's content is kept beside its value, because hash and signature are of the line as it was written. Keys that this
 version does not know are allowed and kept: other versions write more.
@@ -28,7 +28,7 @@ class Line(Form):
     previous: str = ""
     """The hash of the line before."""
     signature: str | None = None
-    """The coordinator's, where it has a key."""
+    """The coordinator's signature, if it has a key."""
     _content: Mapping[str, Any] = PrivateAttr(default_factory=dict)
 
     @classmethod
@@ -39,17 +39,17 @@ class Line(Form):
 
     @property
     def content(self) -> Mapping[str, Any]:
-        """All that the line holds, in its order."""
+        """Everything that the line holds, in its order."""
         return self._content
 
     @property
     def summary(self) -> str:
-        """For people, in one line."""
+        """The line for people, in one line."""
         return ""
 
 
 class DataFacts(Form):
-    """What a site told of its data."""
+    """What a site said of its data."""
 
     n_train: Images
     n_validation: Images
@@ -57,7 +57,7 @@ class DataFacts(Form):
     n_train_cases: Images = 0
     n_validation_cases: Images = 0
     n_test_cases: Images = 0
-    """0 where an earlier version did not count cases."""
+    """0 if an earlier version did not count cases."""
     fingerprint: str
 
     @property
@@ -66,7 +66,7 @@ class DataFacts(Form):
 
 
 class Session(Line):
-    """A start, or a resume."""
+    """The line of a start or a resume."""
 
     format: Annotated[int, Field(ge=1, strict=True)] = 1
     command: str = ""
@@ -77,9 +77,9 @@ class Session(Line):
     config_file: str | None = None
     """Digest of config.toml; ledgers of format 1 don't hold it."""
     splits: str | None = None
-    """Digest of splits.json, where the coordinator knows the splits."""
+    """Digest of splits.json, if the coordinator knows the splits."""
     run: str | None = None
-    """The run's name among sites that are elsewhere."""
+    """The run's name among sites on other machines."""
     coordinator: str = ""
     """The key that signs the lines."""
     sites: Mapping[str, DataFacts]
@@ -105,7 +105,7 @@ class Signed(Form):
 
 
 class SiteFacts(Form):
-    """What a round's line holds of one site. What its method measured is in `Round.facts`, for the method to read."""
+    """What a round's line holds of one site. What the method measured is in `Round.facts`, for the method to read."""
 
     n_train: Images
     weight: Number
@@ -116,7 +116,7 @@ class SiteFacts(Form):
     err_replicates: Replicates
     flag_texts: Annotated[list[str], Field(alias="flags")]
     trust: Number = 1.0
-    """As far as the guard trusts the site; 0: nothing of its reply was used."""
+    """The part of the site's gains that counts; 0: nothing of its reply was used."""
     score_local: Score | None = None
     similarity: Number | None = None
     similarity_global: Number | None = None
@@ -128,7 +128,7 @@ class SiteFacts(Form):
 
     @property
     def similarity_to_all(self) -> float | None:
-        """With the common update. Earlier versions recorded one cosine alone, and took it for both scores."""
+        """Cosine with the common update; earlier versions recorded only one cosine, and used it for both scores."""
         return self.similarity_global if "similarity_global" in self.model_fields_set else self.similarity
 
     @property
@@ -138,7 +138,7 @@ class SiteFacts(Form):
 
 
 def flag_of(text: str) -> Flag:
-    """What the words of a flag say; those of other versions that this one does not know stay words.
+    """The flag with these words; words that this version does not know make a flag of kind "unknown".
 
     >>> flag_of("zero update").kind
     'zero'
@@ -159,7 +159,7 @@ class Round(Line):
     asked: list[str] = Field(default_factory=list)
     absent: list[str] = Field(default_factory=list)
     sketch: list[float] | None = None
-    """Of the model that the round started from, where free riders are looked for."""
+    """Sketch of the model that the round started from, if free riders are looked for."""
     sites: Mapping[str, SiteFacts]
     rejected: Mapping[str, str]
     missing: Mapping[str, str] = {}
@@ -167,13 +167,13 @@ class Round(Line):
 
     @property
     def facts(self) -> Mapping[str, Facts]:
-        """All that is recorded of each site, as an algorithm reads it."""
+        """Everything that is recorded of each site, as an algorithm reads it."""
         sites: Mapping[str, Facts] = self.content["sites"]
         return sites
 
     @property
     def shares(self) -> dict[str, float]:
-        """Of the sites that took part."""
+        """Shares of the sites that took part."""
         return {site: facts.share for site, facts in self.sites.items()}
 
     @property
@@ -212,7 +212,7 @@ class MeasuredFacts(Form):
 
 
 class BesideFacts(Form):
-    """What other models than the common one reach at a site, and which one the site keeps."""
+    """Dice of further models at a site, beside the common one, and the model that the site keeps."""
 
     keeps: Choice
     common: Score
@@ -243,12 +243,12 @@ class End(Line):
     kind: Literal["end"]
     model: str
     best_round: Count | None = None
-    """After how many rounds the common model was best by its smoothed validation score; None: there is none."""
+    """After how many rounds the common model was best by its smoothed validation score; None if it has none."""
     shares: Mapping[str, Share]
     files: Mapping[str, str] = {}
     evaluations: Mapping[str, EvaluationFacts] = {}
     metrics: Mapping[str, Heading] | None = None
-    """How metrics beside Dice are shown; None where none was asked for, or by an earlier version."""
+    """How metrics other than Dice are shown; None if none was asked for, and in ledgers of an earlier version."""
     rejected: Mapping[str, str] = {}
     missing: Mapping[str, str] = {}
     reconstruction: Mapping[str, Number] = {}
@@ -288,7 +288,7 @@ LINES: Mapping[str, type[Line]] = {
 
 
 def line_of(content: Any, where: str, hint: str = "was it edited?") -> Line:
-    """The value of a line; one line about the first thing that is not as it should be."""
+    """The value of a line; a RunError names the first thing that is not as it should be."""
     kind = content.get("kind") if isinstance(content, dict) else None
     form = LINES.get(kind, Line) if isinstance(kind, str) else Line
     try:

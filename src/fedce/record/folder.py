@@ -29,6 +29,15 @@ from fedce.record.ledger import NO_LINE, Ledger, check_format, content_of, signe
 
 
 class RunFolder:
+    """The files of one run, and the only place where they are written.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     run = RunFolder.create(Path(folder) / "run", configs.Config(rounds=5))
+    ...     run.config.rounds, len(run.ledger())
+    (5, 0)
+    """
+
     def __init__(self, path: Path) -> None:
         self.path = path
         self.config_file = path / "config.toml"
@@ -44,7 +53,7 @@ class RunFolder:
         self.state_file = path / "checkpoint" / "state.safetensors"
         self.memory_folder = path / "checkpoint" / "sites"
         self.sign: Callable[[str], str] | None = None
-        """Whoever writes the ledger signs its lines; set by the coordinator."""
+        """Signs the ledger's lines; set by the coordinator."""
         self._last_line: str | None = None
         self._lines_read: list[str] = []
         self._ledger = Ledger()
@@ -54,7 +63,7 @@ class RunFolder:
 
     @classmethod
     def create(cls, path: Path, config: configs.Config, *, replace: bool = False) -> "RunFolder":
-        """A new run folder; one that already holds a run is left alone, unless it is to be replaced."""
+        """A new run folder; a folder that already holds a run is an error, unless `replace` is set."""
         run = cls(path)
         if replace and run.is_one:
             with run.lock():
@@ -62,9 +71,9 @@ class RunFolder:
         else:
             run.check_free()
         try:
-            # Models and images of patients are nobody else's business; a folder that is there stays as it is.
+            # Models and images of patients concern nobody else; an existing folder keeps its permissions.
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            # The lock file first, as the mark of a run: a folder that only holds somebody's own config.toml is none.
+            # The lock file comes first, as the mark of a run: a folder with only a config.toml does not hold a run.
             with run.lock():
                 run.write_config(config)
         except OSError as error:
@@ -72,7 +81,7 @@ class RunFolder:
         return run
 
     def check_free(self) -> None:
-        """That a new run may begin here."""
+        """Raise a RunError unless a new run may begin here."""
         path = self.path
         above = next((folder for folder in (path, *path.absolute().parents) if folder.exists()), path)
         if not above.is_dir():
@@ -88,9 +97,9 @@ class RunFolder:
                 raise RunError(f"{path} is not empty and holds no run; choose another --out")
 
     def _sweep(self) -> None:
-        """Remove what a creation left that was killed: a configuration that is not whole."""
+        """Remove an unfinished configuration that a killed creation left behind."""
         if self.lock_file.exists():
-            with self.lock():  # Whoever creates a run holds the lock, so what is here now is nobody's.
+            with self.lock():  # A process that creates a run holds the lock, so these files belong to none.
                 for left in self.path.glob(f".{self.config_file.name}.*.tmp"):
                     left.unlink(missing_ok=True)
 
@@ -98,8 +107,8 @@ class RunFolder:
         write_bytes(self.config_file, configs.dumps(config).encode())
 
     def remove(self) -> None:
-        """Delete what a run has written, and nothing else that may lie beside it."""
-        # Configuration and lock last: while they are there, a removal that was cut off can be done again.
+        """Delete the files that a run has written, and nothing else in the folder."""
+        # Configuration and lock last: while they exist, an interrupted removal can be repeated.
         for own in (self.path / "checkpoint", self.path / "models"):
             shutil.rmtree(own, ignore_errors=True)
         pages = (self.report_file, self.examples_file)
@@ -119,12 +128,12 @@ class RunFolder:
 
     @property
     def is_one(self) -> bool:
-        """Whether this is a run folder: one with only somebody's own config.toml is none."""
+        """Whether this folder holds a run. A config.toml alone does not make it one."""
         return self.config_file.is_file() and (self.lock_file.exists() or self.ledger_file.exists())
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Keep other processes from working on this run; the lock ends with this process, however that ends."""
+        """Keep other processes from working on this run; the lock ends with this process, however it ends."""
         with self.lock_file.open("w") as file:
             try:
                 fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -148,7 +157,7 @@ class RunFolder:
         write_sealed(self.results_file, results)
 
     def ledger(self) -> Ledger:
-        """All whole lines; a last line cut off by a kill is not one. Lines that were read before are not read again."""
+        """All whole lines, without a last line that a kill cut off. Lines that were read before are not read again."""
         lines = self.lines()
         if lines[: len(self._lines_read)] != self._lines_read:
             self._lines_read, self._ledger = [], Ledger()
@@ -170,8 +179,8 @@ class RunFolder:
         return line_of(content, where)
 
     def check_chain(self) -> None:
-        """The record is as it was written: every line of the ledger holds the hash of the line before, the last, which
-        none follows, is signed, and the configuration is the one that the run was started with."""
+        """Raise a RunError unless the record is as it was written: every line of the ledger holds the hash of the line
+        before, the last line is signed, and the configuration is the one that the run was started with."""
         previous, ledger = NO_LINE, self.ledger()
         for number, (text, line) in enumerate(zip(self.lines(), ledger, strict=True), 1):
             if line.previous != previous:
@@ -191,7 +200,7 @@ class RunFolder:
         return self.ledger().rounds
 
     def append(self, content: Mapping[str, Any]) -> None:
-        """Add a line to the ledger, chained to the one before; one that could not be read back is not written."""
+        """Add a line to the ledger, chained to the line before; a line that could not be read back is not written."""
         self.checked(content)
         if self._last_line is None:
             self._last_line = (self.lines() or [""])[-1]
@@ -204,7 +213,7 @@ class RunFolder:
         self._last_line = line
 
     def checked(self, content: Mapping[str, Any]) -> Line:
-        """A new line as it will be read back; refused where the ledger could not be read with it."""
+        """A new line as it will be read back; a RunError if the ledger could not be read with it."""
         where = f"a new line of {self.ledger_file}"
         try:
             text = json.dumps(content, allow_nan=False)
@@ -220,9 +229,9 @@ class RunFolder:
                 os.truncate(self.ledger_file, end)
 
     def lines(self) -> list[str]:
-        """The ledger's whole lines as they are on disk; a last one cut off by a kill is not one."""
+        """The ledger's whole lines as they are on disk, without a last line that a kill cut off."""
         if not self.ledger_file.exists():
             return []
-        # As bytes: another line ending is another line, and its hash another one.
+        # As bytes: with another line ending, the line and its hash would differ.
         *whole, _cut_off = self.ledger_file.read_bytes().decode("utf-8", errors="replace").split("\n")
         return whole

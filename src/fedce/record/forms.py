@@ -1,4 +1,4 @@
-"""What the files of a run folder must look like before anything is made of them; they may come from anybody.
+"""The form that the files of a run folder must have before they are used; they may come from anybody.
 
 The ledger's lines are in `entries`.
 """
@@ -12,7 +12,7 @@ from fedce.base.errors import RunError, first_problem
 from fedce.base.ranges import MetricValue, Score
 
 Time = Annotated[float, Field(ge=-1e10, le=1e11)]
-"""Seconds since 1970, by whatever clock; what can't be told as a date is none."""
+"""Seconds since 1970; only values that can be shown as a date."""
 Number = Annotated[float, Field(ge=-1e15, le=1e15)]
 Count = Annotated[int, Field(ge=0, le=10**15)]
 Share = Annotated[float, Field(ge=0, le=1 + 1e-9)]
@@ -21,9 +21,9 @@ Interval = Annotated[list[Score], Field(min_length=2, max_length=2)]
 
 
 class Form(BaseModel):
-    """More than what is needed may be there: other versions write more.
+    """Unknown keys are allowed: other versions write more.
 
-    Strict, because what was checked is then used as it is: a text is no number, even if it could be read as one.
+    Strict, because checked values are used as they are: a text is not a number, even if it could be read as one.
     """
 
     model_config = ConfigDict(extra="allow", frozen=True, strict=True)
@@ -43,7 +43,7 @@ class _Intervals(Form):
     high: dict[str, Share | None]
     sentences: list[str]
     indistinguishable: list[list[str]] = []
-    """Pairs whose order chance decides."""
+    """Pairs whose order is decided by chance."""
     reasons: dict[str, str] = {}
     """Why a site has no interval."""
 
@@ -54,7 +54,7 @@ class _Intervals(Form):
 
 
 class _Band(Form):
-    """The intervals by the rounds up to one."""
+    """The intervals from all rounds up to one."""
 
     round: Count
     low: dict[str, Share | None]
@@ -77,7 +77,7 @@ class _Alarm(Form):
 
 
 class _Watched(Form):
-    """What the free-rider detector found of a site."""
+    """What the free-rider detector found for a site."""
 
     scores: list[Number | None]
     alarms: list[_Alarm]
@@ -128,17 +128,17 @@ class Results(Form):
 
     @model_validator(mode="after")
     def _of_the_same_sites(self) -> "Results":
-        """Every site has a share; one that was absent at the end has no Dice of any kind."""
+        """Every site has a share; a site that was absent at the end has no Dice of any kind."""
         for name in ("images", "train_images"):
             _check_sites(name, getattr(self, name), "contributions", self.contributions)
         for name in ("dice_by_class", "dice_without", "validation_dice"):
             _check_sites(name, getattr(self, name), "dice", self.dice)
         if unknown := self.dice.keys() - self.contributions.keys():
-            raise ValueError(f"dice has the site {min(unknown)!r}, which contributions has not")
+            raise ValueError(f"dice has the site {min(unknown)!r}, which is not in contributions")
         if len({tuple(by_class) for by_class in self.dice_by_class.values()}) > 1:
-            raise ValueError("dice_by_class has not the same classes for all sites")
+            raise ValueError("dice_by_class must have the same classes for all sites")
         if len({len(watched.scores) for watched in self.freerider.values()}) > 1:
-            raise ValueError("freerider has not as many scores for all sites")
+            raise ValueError("freerider must have the same number of scores for all sites")
         return self
 
 
@@ -160,7 +160,7 @@ class _Agreement(Form):
 
 
 class Value(Form):
-    """What 'fedce value' writes."""
+    """The file that 'fedce value' writes."""
 
     method: Literal["loo", "shapley", "reconstruction"]
     values: dict[str, Number]
@@ -177,7 +177,7 @@ class Value(Form):
 
 
 FileName = Annotated[str, Field(pattern=r"^[^/\\\x00]+\.(csv|svg|png)$")]
-"""Of a file beside a study's page, and nowhere else."""
+"""The name of a file beside a study's page, and in no other folder."""
 
 
 class _Table(Form):
@@ -212,7 +212,7 @@ class _Outcome(Form):
 
 
 class Study(Form):
-    """What a study's page is made of."""
+    """The content of a study's page."""
 
     command: str
     data: str
@@ -222,7 +222,7 @@ class Study(Form):
 
 
 class ModelAbout(Form):
-    """Beside a model's tensors."""
+    """The description beside a model's tensors."""
 
     classes: Annotated[
         dict[str, Annotated[list[Annotated[int, Field(ge=0, le=255)]], Field(min_length=1)]], Field(min_length=1)
@@ -232,7 +232,7 @@ class ModelAbout(Form):
 
 
 def check(form: type[BaseModel], value: Any, where: str, hint: str = "was it edited?") -> None:
-    """One line about the first thing that is not as it should be."""
+    """Check a value against a form; a RunError names the first thing that is not as it should be."""
     try:
         form.model_validate(value)
     except ValidationError as error:

@@ -13,18 +13,24 @@ from fedce.record.entries import DataFacts, End, Join, Line, Round, Session, Sta
 
 NO_LINE = "0" * 64
 FORMAT = 4
-"""Of the ledger. From 2 on it holds digests of the experiment file and the models, and what sites said of the final
-model; from 3 on all that results follow from, the splits' digest, and why a site has no part in a round; from 4 on what
-every method measured in a round, and what the guard saw of its sites.
+"""Format of the ledger. From 2 on it holds digests of the experiment file and the models, and what sites said of the
+final model; from 3 on everything that results follow from, the splits' digest, and why a site has no part in a round;
+from 4 on what every method measured in a round, and what the guard saw of its sites.
 
-A change of how results are worked out needs a new format: `fedce ledger verify` holds results.json against the ledger.
+A change of how results are worked out needs a new format: `fedce ledger verify` compares results.json with the ledger.
 """
 L = TypeVar("L", bound=Line)
 
 
 @dataclass(frozen=True)
 class Ledger:
-    """The lines of a run, from its start to its end or to where it is now."""
+    """The lines of a run, from its start to its end or as far as the run has come.
+
+    >>> from fedce.record.entries import Event
+    >>> left = Event.of({"kind": "event", "time": 0.0, "site": "north", "what": "left"})
+    >>> [line.summary for line in Ledger((left,))]
+    ['north left']
+    """
 
     lines: tuple[Line, ...] = ()
 
@@ -44,7 +50,7 @@ class Ledger:
 
     @property
     def begun(self) -> Start:
-        """The start, where there must be one."""
+        """The start; a RunError if there is no start."""
         if self.start is None:
             raise RunError("the ledger has no start")
         return self.start
@@ -55,12 +61,12 @@ class Ledger:
 
     @cached_property
     def end(self) -> End | None:
-        """The end, if the run got there."""
+        """The end, if the run has ended."""
         return next(iter(self.of(End)), None)
 
     @property
     def format(self) -> int:
-        """The format that the first line states; the first format stated none."""
+        """The format that the first line states; a first line without one is of format 1."""
         return format_of(self.lines[0].content)
 
     @cached_property
@@ -76,12 +82,12 @@ class Ledger:
 
     @property
     def fingerprints(self) -> dict[str, str]:
-        """What data each site had when the run was started."""
+        """A fingerprint of each site's data when the run was started."""
         return {site: facts.fingerprint for site, facts in self.start.sites.items()} if self.start else {}
 
     @property
     def last_is_signed(self) -> bool:
-        """Whether the last line is by the coordinator that last started or continued the run; some have no key."""
+        """Whether the last line is signed by the coordinator that last worked on the run, if this one has a key."""
         key = next((session.coordinator for session in reversed(self.of(Session))), "")
         if not self.lines or (not key and self.lines[-1].signature is None):
             return True
@@ -89,18 +95,18 @@ class Ledger:
 
 
 def content_of(line: str) -> Any:
-    """A ledger's line as JSON; a ValueError where fedce would have written the value in any other way.
+    """A ledger's line as JSON; a ValueError if fedce would have written the value in any other way.
 
-    So no line can hold NaN, a key twice, white space or an escape that means two things to two readers.
+    So no line can hold NaN, a repeated key, white space or an escape that two readers could understand differently.
     """
     value = json.loads(line)
     if json.dumps(value, allow_nan=False) != line:
-        raise ValueError("written anew, it is another line")
+        raise ValueError("fedce would write this line differently")
     return value
 
 
 def signed_text(content: Mapping[str, Any]) -> str:
-    """What a line's signature is made of: the line without it. JSON gives every number back as it was."""
+    """The text that a line's signature is made of: the line without the signature. JSON preserves every number."""
     return json.dumps({key: value for key, value in content.items() if key != "signature"}, allow_nan=False)
 
 
@@ -113,7 +119,7 @@ def format_of(first: Any) -> int:
 
 
 def check_format(first: Any, where: object) -> None:
-    """That this version can read a ledger with this first line."""
+    """Raise a RunError unless this version can read a ledger with this first line."""
     stated = first.get("format") if isinstance(first, dict) else None
     if type(stated) is int and stated > FORMAT:
         raise RunError(
@@ -124,7 +130,7 @@ def check_format(first: Any, where: object) -> None:
 
 @dataclass(frozen=True)
 class Sighting:
-    """A flag, and the rounds that it was seen in."""
+    """A flag, and the rounds in which it was seen."""
 
     flag: Flag
     rounds: tuple[int, ...]
@@ -144,7 +150,7 @@ class Sighting:
 
 
 def sightings(rounds: Sequence[Round]) -> dict[str, list[Sighting]]:
-    """What a reader should look at, by site: each thing once."""
+    """Flags for a reader, by site: each flag once."""
     seen: dict[str, dict[Flag, tuple[int, ...]]] = {}
     for done in rounds:
         rejected = {site: [Flag("rejected", f"reply rejected ({why})")] for site, why in done.rejected.items()}
@@ -157,5 +163,5 @@ def sightings(rounds: Sequence[Round]) -> dict[str, list[Sighting]]:
 
 
 def flags_by_site(rounds: Sequence[Round]) -> dict[str, list[str]]:
-    """The same for people, as results.json has it."""
+    """The sightings as text, as results.json has them."""
     return {site: [one.text for one in found] for site, found in sightings(rounds).items()}

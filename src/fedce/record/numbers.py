@@ -18,14 +18,14 @@ from fedce.record.results import results_of
 
 SAME_SHARE = 1e-12
 SAME_RESULT = 1e-9
-"""Two machines may differ by as much in a share worked out again, and in a result (relative to it, above 1)."""
+"""Tolerance, relative above 1: two machines may differ by this much in a recomputed result."""
 STEADY = {
     *("algorithm", "data", "rounds", "seed", "contributions", "dice", "dice_by_class", "dice_without"),
     *("validation_dice", "fairness", "images", "train_images", "seconds", "model_sha256"),
 }
-"""Results that every version has worked out in the same way; others of an earlier format can't be compared."""
+"""Results that all versions work out in the same way; other results of an earlier format can't be compared."""
 COVERED = {"config.toml", "ledger.jsonl", "results.json", "models", ".lock"}
-"""What is checked in a run folder, beside the files that the end names."""
+"""Files of a run folder that are checked, beside those that the ledger's end names."""
 
 
 NumberedRounds = Sequence[tuple[int, Round]]
@@ -37,7 +37,7 @@ def numbered_rounds(ledger: Ledger) -> NumberedRounds:
 
 
 class Statistics(Part):
-    """Whose running statistics were not used follows from what the other sites' scores lost by them."""
+    """The choice of running statistics that were not used follows from what the other sites' scores lost by them."""
 
     def __init__(self, run: RunFolder, ledger: Ledger) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class Statistics(Part):
 
 
 class Replayed(Part):
-    """All weights and shares once more, from what was recorded of each round."""
+    """Works out all weights and shares again, from what was recorded of each round."""
 
     def __init__(self, run: RunFolder, ledger: Ledger) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class Replayed(Part):
             if rounds:
                 last = ledger.rounds[-1].shares
                 self._ended([{site: share for site, share in end.items() if site in last} for end in ends], last)
-            self.unchecked.append(f"the shares: those of {name} don't follow from the ledger alone")
+            self.unchecked.append(f"the shares of {name}: they don't follow from the ledger alone")
             return
         if ledger.format >= 3:
             self._ranges(rounds)
@@ -84,25 +84,23 @@ class Replayed(Part):
         what = "weights and shares"
         if self.algorithm.traits.weights_are_measured:
             what = "shares"
-            self.unchecked.append(
-                f"the weights: those of {name} follow from the models, which the ledger does not hold"
-            )
+            self.unchecked.append(f"the weights of {name}: they follow from the models, which the ledger does not hold")
         self.facts.append(f"{what} of {len(rounds)} rounds worked out again")
         self._ended(ends, shares)
 
     def _is_recorded(self, algorithm: Algorithm, rounds: NumberedRounds) -> bool:
-        """Whether the ledger holds what shares follow from; a later line that lacks it was changed."""
+        """Whether the ledger holds what shares follow from; if only a later line lacks it, the line was changed."""
         try:
             return not rounds or bool(algorithm.read(rounds[0][1].facts))
         except LookupError:
             return False
 
     def _ended(self, ends: Sequence[Mapping[str, float]], shares: Mapping[str, float]) -> None:
-        """The end's shares are those of the last round."""
+        """The shares in the end's line are those of the last round."""
         for ended in ends:
             for site in sorted({*shares, *ended}):
                 if not abs(ended.get(site, 0.0) - shares.get(site, 0.0)) <= SAME_SHARE:
-                    self.problems.append(f"the end gives {site} {ended.get(site)}, and the rounds {shares.get(site)}")
+                    self.problems.append(f"the end gives {site} {ended.get(site)}, but the rounds {shares.get(site)}")
 
     def _ranges(self, rounds: NumberedRounds) -> None:
         for number, done in rounds:
@@ -112,7 +110,7 @@ class Replayed(Part):
                         self.problems.append(f"line {number}, {site}: {name} is {value}, which is not in {allowed}")
 
     def _flags(self, number: int, done: Round) -> None:
-        """What is said of a site follows from what was seen of it."""
+        """The flags of a site follow from what was seen of it."""
         for site, facts in done.facts.items():
             by_guard = flags_by_guard(facts)
             if not set(by_guard) <= set(done.sites[site].flags) <= {*by_guard, *SEEN_AT_THE_BORDER}:
@@ -122,12 +120,12 @@ class Replayed(Part):
         for site, value in recorded.items():
             if site in found and not abs(value - found[site]) <= SAME_SHARE:
                 self.problems.append(
-                    f"line {number}, {site}: its {name} is {value:.6f}, and {found[site]:.6f} by the terms"
+                    f"line {number}, {site}: its {name} is {value:.6f}, but {found[site]:.6f} follows from the terms"
                 )
 
 
 class ResultsAgain(Part):
-    """What was published is what follows from the ledger."""
+    """The published results follow from the ledger."""
 
     def __init__(self, run: RunFolder, ledger: Ledger) -> None:
         super().__init__()
@@ -138,7 +136,7 @@ class ResultsAgain(Part):
         self._uncovered(run, {*files, *((run.splits_file.name,) if digest else ())})
         if ledger.end is None:
             if run.results_file.exists():
-                self.problems.append("the run has results, and the ledger no end: its last lines are gone")
+                self.problems.append("the run has results, but the ledger has no end: its last lines are gone")
             return
         if not run.results_file.exists():
             return
@@ -161,14 +159,14 @@ class ResultsAgain(Part):
             if not file.resolve().is_relative_to(run.path.resolve()):
                 self.problems.append(f"the end names a file outside of the run folder, {name}")
             elif not file.exists():
-                self.unchecked.append(f"{name}: it is not here")
+                self.unchecked.append(f"{name}: the file is not here")
             elif digest_of(file) != digest:
                 self.problems.append(f"{name} is not the file that {which}")
             else:
                 self.facts.append(f"{name} is the file that {which}")
 
     def _uncovered(self, run: RunFolder, covered: Collection[str]) -> None:
-        """Files beside those that the ledger covers: anybody may have changed them."""
+        """Files that the ledger does not cover: anybody may have changed them."""
         known = {*COVERED, *covered}
         beside = [file for file in sorted(run.path.iterdir()) if file.name not in known]
         models = [file for file in sorted((run.path / "models").glob("*")) if f"models/{file.name}" not in covered]
@@ -178,7 +176,7 @@ class ResultsAgain(Part):
 
 
 def _differences(where: str, stored: Any, followed: Any) -> Iterator[str]:
-    """Where results.json differs from what follows from the ledger."""
+    """Places where results.json differs from what follows from the ledger."""
     if isinstance(stored, Mapping) and isinstance(followed, Mapping):
         for key in sorted({*stored, *followed}, key=str):
             yield from _differences(f"{where}.{key}", stored.get(key), followed.get(key))
@@ -186,7 +184,7 @@ def _differences(where: str, stored: Any, followed: Any) -> Iterator[str]:
         for i, (one, other) in enumerate(zip(stored, followed, strict=True)):
             yield from _differences(f"{where}.{i}", one, other)
     elif not _is_same(stored, followed):
-        yield f"results.json gives {where} as {_short(stored)}, and by the ledger it is {_short(followed)}"
+        yield f"results.json gives {where} as {_short(stored)}, but by the ledger it is {_short(followed)}"
 
 
 def _is_same(stored: Any, followed: Any) -> bool:

@@ -1,4 +1,4 @@
-"""What goes out of a consortium: one member's own view, or everybody's shares with differential privacy."""
+"""What a consortium may publish: one member's own view, or the shares of all sites with differential privacy."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -18,16 +18,16 @@ from fedce.record.ledger import sightings
 from fedce.record.verify import checked
 
 FLOOR = 0.05
-"""Errors count as at least this where shares are published with noise: the smaller an error, the more one case in it
-moves the shares."""
+"""Errors count as at least this much if shares are published with noise: the smaller an error, the more one of its
+cases moves the shares."""
 
 
 BESIDE = ("alone", "gain", "gain_interval", "keeps")
-"""What the results hold of a site's other models, where it trained alone too, or personalised."""
+"""Results about further models of a site, if it also trained alone, or personalised."""
 
 
 def member_view(run: RunFolder, site: str) -> dict[str, Any]:
-    """What concerns one site: its share, its interval, its Dice, what was seen of it; nothing of any other."""
+    """What concerns one site: its share, its interval, its Dice, what was seen of it; nothing about any other site."""
     results = checked(run).results
     if site not in (shares := results["contributions"]):
         raise ConfigError(f"no site is called {site!r}{nearest(site, shares)}; there are: {', '.join(shares)}")
@@ -58,7 +58,7 @@ def member_view(run: RunFolder, site: str) -> dict[str, Any]:
 
 
 def _own_metrics(results: Mapping[str, Any], site: str) -> dict[str, Any]:
-    """As the results have them, of one site alone; nothing where Dice alone was measured."""
+    """The metrics of one site as the results have them; empty if only Dice was measured."""
     if "metrics" not in results:
         return {}
     kinds = ("metrics", "metrics_by_class", "metrics_undefined", "metrics_unit")
@@ -71,16 +71,16 @@ def _own_metrics(results: Mapping[str, Any], site: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Noisy:
-    """Shares that may be published, and what that costs."""
+    """Shares that may be published, and the privacy that they cost."""
 
     shares: Mapping[str, float]
     epsilon: float
     sensitivity: float
-    """How far one validation case can move the shares, added up over the sites."""
+    """How far one validation case can move the shares, summed over the sites."""
 
     @property
     def scale(self) -> float:
-        """Of the Laplace noise on each share: its mean size."""
+        """Mean size of the Laplace noise on each share."""
         return self.sensitivity / self.epsilon
 
 
@@ -88,9 +88,9 @@ def noisy_shares(run: RunFolder, epsilon: float, random: Any = None) -> Noisy:
     """Shares with Laplace noise: epsilon-differentially private for any one validation case of any one site.
 
     Exchanging one of n cases, with all its images, moves an error by at most 1/n, hence by a factor of at most 1 + r,
-    r = 1 / (n * FLOOR). Every credit of Eqs. 4 and 5 then moves by at most that factor, up or down, and shares whose
-    odds move by (1 + r)^2 differ by at most 2r / (2 + r) in sum. Given the models, and which replies were taken: those
-    are not hidden.
+    r = 1 / (n * FLOOR). Every credit of Eqs. 4 and 5 then moves by at most this factor, up or down, and shares whose
+    odds move by (1 + r)^2 differ by at most 2r / (2 + r) in sum. This holds for given models and given accepted
+    replies: neither is hidden.
     """
     if not 1e-6 <= epsilon <= 1e6:
         raise ConfigError(f"--epsilon: expected a number from 0.000001 to 1000000, got {epsilon:g}")
@@ -98,11 +98,11 @@ def noisy_shares(run: RunFolder, epsilon: float, random: Any = None) -> Noisy:
     n = min(_n_cases(run, site, facts) for site, facts in run.ledger().sites.items() if site in shares)
     r = 1 / (n * FLOOR)
     found = Noisy({}, epsilon, 2 * r / (2 + r))
-    draw = random or SystemRandom()  # Whoever knew the seed could take the noise away again.
+    draw = random or SystemRandom()  # With a known seed, the noise could be removed again.
     noise = {site: (draw.expovariate(1) - draw.expovariate(1)) * found.scale for site in shares}
     positive = {site: max(share + noise[site], 0.0) for site, share in shares.items()}
     total = sum(positive.values())
-    # Cutting off and adding up to 1 again looks at nothing but the noisy shares, so it costs no privacy.
+    # Clipping and scaling to a sum of 1 use only the noisy shares, so they cost no privacy.
     return replace(
         found, shares={site: value / total if total else 1 / len(shares) for site, value in positive.items()}
     )
@@ -111,14 +111,14 @@ def noisy_shares(run: RunFolder, epsilon: float, random: Any = None) -> Noisy:
 def _n_cases(run: RunFolder, site: str, facts: DataFacts) -> int:
     if not facts.n_validation_cases:
         raise RunError(
-            f"{run.ledger_file} is of an earlier version and does not tell how many validation cases {site} has, which "
+            f"{run.ledger_file} is of an earlier version and does not say how many validation cases {site} has, which "
             "decides the noise; run the experiment again"
         )
     return facts.n_validation_cases
 
 
 def _floored_shares(run: RunFolder) -> dict[str, float]:
-    """The shares worked out again from the ledger, with errors that move no more than a site's cases do."""
+    """The shares worked out again from the ledger, with errors that are floored."""
     algorithm = algorithms.built_in(run.config, run.ledger().format)
     if algorithm is None or not algorithm.uses_errors:
         raise RunError(f"{run.path} was not run with FedCE; only its shares can be published with noise")
@@ -134,7 +134,7 @@ def _floored(facts: Facts) -> Facts:
 
 
 def publish(run: RunFolder, epsilon: float) -> tuple[Noisy, float]:
-    """Noisy shares, noted in the ledger; and the epsilon of all publications so far, which adds up."""
+    """Noisy shares, recorded in the ledger; and the sum of epsilon over all publications so far."""
     checked(run)
     with run.lock():
         identity, started = coordinator(), run.ledger().begun.coordinator

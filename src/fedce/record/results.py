@@ -1,6 +1,6 @@
 """A run's results: a function of its experiment and its ledger, and of nothing else.
 
-The session that trains writes them to results.json; whoever checks, reports or pays works them out again.
+The session that trains writes them to results.json; every check, report and payment works them out again.
 """
 
 from collections import Counter
@@ -21,16 +21,16 @@ from fedce.valuation.fairness import fairness
 from fedce.valuation.uncertainty import contribution_intervals, intervals_over_rounds
 
 MOST_BANDS = 8
-"""Intervals of more sites would hide each other in one figure."""
+"""In one figure, intervals of more sites would hide each other."""
 
 
 def results_of(config: Config, ledger: Ledger, *, over_rounds: bool = False) -> dict[str, Any]:
-    """What follows from a ledger that has an end; earlier formats hold less, so that less follows from them.
+    """The results that follow from a ledger with an end; from earlier formats fewer results follow.
 
-    `over_rounds`: also how the intervals narrowed, for the report's figure alone; it takes a second.
+    `over_rounds`: also how the intervals narrowed, which only the report's figure needs; it takes a second.
     """
     if (end := ledger.end) is None:
-        raise RunError("the ledger has no end, so that no results follow from it")
+        raise RunError("the ledger has no end, so no results follow from it")
     rounds, session = ledger.rounds, ledger.of(Session)[-1]
     sites, shares = ledger.sites, end.shares
     last_n_train = {site: told.n_train for done in rounds for site, told in done.sites.items()}
@@ -67,8 +67,8 @@ def results_of(config: Config, ledger: Ledger, *, over_rounds: bool = False) -> 
 
 
 def _best(rounds: Sequence[Round], end: End) -> dict[str, Any]:
-    """After how many rounds the common model was best, and its smoothed score; nothing of an earlier version's run."""
-    if end.best_round is None:
+    """After how many rounds the common model was best, and its smoothed score; empty for runs of an earlier version."""
+    if end.best_round is None or not end.evaluations:
         return {}
     last = [said.validation_dice for said in end.evaluations.values()]
     scores = [*(done.mean_score for done in rounds), sum(last) / len(last)]
@@ -76,7 +76,7 @@ def _best(rounds: Sequence[Round], end: End) -> dict[str, Any]:
 
 
 def _algorithm(config: Config, end: End, format_no: int) -> Algorithm | None:
-    """What the intervals are worked out by. Code that a run names is not run: such a method is known by its weights."""
+    """The algorithm behind the intervals. Code that a run names is not executed: its recorded weights stand for it."""
     if (algorithm := built_in(config, format_no)) is not None:
         return algorithm
     if end.exchanges is None:
@@ -85,7 +85,7 @@ def _algorithm(config: Config, end: End, format_no: int) -> Algorithm | None:
 
 
 def _evaluated(end: End) -> dict[str, Any]:
-    """What the sites said of the final model."""
+    """The sites' evaluations of the final model."""
     evaluations = {site: said.evaluation for site, said in end.evaluations.items()}
     dice = {site: evaluation.test_dice for site, evaluation in evaluations.items()}
     return {
@@ -98,13 +98,13 @@ def _evaluated(end: End) -> dict[str, Any]:
         "fairness": fairness(list(dice.values())).as_dict() if dice else {},
         **_metrics(evaluations),
         **_beside(evaluations, dice),
-        # An earlier version's end does not say how metrics are shown.
+        # In ledgers of an earlier version, the end does not say how metrics are shown.
         **({"metrics_shown": end.content["metrics"]} if end.metrics is not None else {}),
     }
 
 
 def _beside(evaluations: Mapping[str, Evaluation], dice: Mapping[str, float]) -> dict[str, Any]:
-    """What sites reach alone, gain by the federation and keep; nothing where no site trained alone or personalised."""
+    """What sites reach alone, gain by the federation and keep; empty if no site trained alone or personalised."""
     told = {site: its.beside for site, its in evaluations.items() if its.beside is not None}
     alone = {site: its.alone for site, its in told.items() if its.alone is not None}
     found: dict[str, Any] = {}
@@ -129,7 +129,7 @@ def _ends(interval: tuple[float, float] | None) -> list[float] | None:
 
 
 def _metrics(evaluations: Mapping[str, Evaluation]) -> dict[str, Any]:
-    """Metric to site; Dice stands beside the others. Nothing where no other was asked for, as in earlier versions."""
+    """Metric to site, with Dice among the metrics; empty if Dice is the only one, as in earlier versions."""
     names = sorted({name for told in evaluations.values() for name in told.metrics})
     if not names:
         return {}
@@ -151,7 +151,7 @@ def _metrics(evaluations: Mapping[str, Evaluation]) -> dict[str, Any]:
 
 
 def _network(config: Config, rounds: Sequence[Round], end: End, validation_dice: Mapping[str, float]) -> dict[str, Any]:
-    """What takes the network's size, or what else only the session knew and wrote down with the end."""
+    """What follows from the network's size, or from other facts that the session recorded with the end."""
     detects = config.freerider.detect and end.exchanges
     scores = freerider.history(rounds, validation_dice, config.freerider.score) if detects else {}
     alarms = freerider.alarms(rounds, end.n_parameters) if detects else []
@@ -179,23 +179,23 @@ def _intervals_over_rounds(
 
 
 def _order_settled_from(rounds: Sequence[Round]) -> int | None:
-    """The round (from 1) after which the order of the contributions never changed any more; None without rounds."""
+    """The round (from 1) after which the order of the contributions no longer changed; None without rounds."""
     sites = sorted({site for done in rounds for site in done.sites})
     last, shares = dict.fromkeys(sites, 0.0), []
-    for done in rounds:  # Who did not take part has the share that was last recorded.
+    for done in rounds:  # A site that did not take part has the share that was last recorded.
         last |= done.shares
         shares.append([last[site] for site in sites])
     return rank_stability(shares).settled_from + 1 if rounds and len(sites) > 1 else None
 
 
 def _rounds_unused(rounds: Sequence[Round]) -> dict[str, int]:
-    """Of whom the guard used nothing, and in how many rounds."""
+    """Sites whose replies the guard did not use, with the number of rounds."""
     unused = Counter(site for done in rounds for site, facts in done.sites.items() if facts.trust == 0)
     return dict(sorted(unused.items()))
 
 
 def _flags(rounds: Sequence[Round], alarms: Sequence[freerider.Alarm]) -> dict[str, list[str]]:
-    """What the ledger flags, and the free-rider detector's alarms."""
+    """The flags in the ledger, and the free-rider detector's alarms."""
     flags = flags_by_site(rounds)
     for alarm in alarms:
         flags.setdefault(alarm.site, []).append(freerider.alarm_text(alarm.what, alarm.round_no))

@@ -1,4 +1,4 @@
-"""Whether everything in a ledger is signed by whom it is of."""
+"""Whether everything in a ledger is signed by its author."""
 
 from collections.abc import Mapping
 
@@ -13,13 +13,13 @@ from fedce.record.ledger import Ledger, signed_text
 from fedce.site.wire import ReplyForm
 
 REPORTED = {"n_train": "n_train", "score": "score", "loss": "loss", "err": "error_without"}
-"""What the ledger says of a site, and where the site said it."""
+"""Keys of the ledger, and the fields of the site's answer that they come from."""
 ASKED_FOR = ("score_local", "loss_before")
-"""What the ledger says of a site where it was asked."""
+"""Keys of the ledger that a site reports only if asked."""
 
 
 class Signatures(Part):
-    """The coordinator's on every line, and the sites' on what they said."""
+    """The coordinator's signature on every line, and the sites' signatures on their answers."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Signatures(Part):
         keys = self._keys(ledger, stated)
         for site in sorted(pinned.keys() - keys.keys()):
             self.problems.append(f"{site}, whose key you stated, never joined")
-        # Where nobody has a key, all sites were the coordinator's own processes.
+        # If no site has a key, all sites were the coordinator's own processes.
         have_keys = bool(keys or stated) or engine.name != "local" or ledger.begun.run is not None
         self.run = ledger.begun.run or ""
         before: Mapping[str, Facts] = {}
@@ -59,7 +59,7 @@ class Signatures(Part):
         if key:
             self.facts.append(f"{self.n_lines_signed} lines signed by the coordinator {key}")
         else:
-            self.unchecked.append("who wrote it: no coordinator signed it")
+            self.unchecked.append("the author: no coordinator signed the ledger")
         if have_keys:
             self.facts.append(f"{self.n_signed} answers signed by {len(keys)} sites")
         else:
@@ -77,14 +77,14 @@ class Signatures(Part):
             if site in keys:
                 self.problems.append(f"line {number}: {site} joins a second time")
             if stated.get(site, key) != key:
-                self.problems.append(f"line {number}: {site} joins with the key {key}, and its key is {stated[site]}")
+                self.problems.append(f"line {number}: {site} joins with the key {key}, but its key is {stated[site]}")
             keys[site] = key
         return keys
 
     def _line(self, number: int, line: Line, key: str) -> None:
         if not key:
             if line.signature is not None:
-                self.problems.append(f"line {number} is signed, and line 1 names no coordinator: it was changed")
+                self.problems.append(f"line {number} is signed, but line 1 names no coordinator: line 1 was changed")
             return
         if isinstance(line, Session) and line.coordinator not in ("", key):
             self.problems.append(f"line {number}: the run was continued by another coordinator, {line.coordinator}")
@@ -94,12 +94,12 @@ class Signatures(Part):
             self.n_lines_signed += 1
 
     def _form(self, where: str, site: str, signed: Signed | None, key: str | None, round_no: int) -> ReplyForm | None:
-        """What the site signed; None, and a problem, where it did not."""
+        """The answer that the site signed; None, and a problem, if it signed none."""
         if key is None or signed is None:
             self.problems.append(f"{where}: its answer is not signed" if key else f"{where} never joined")
             return None
         if not is_signed(signed.content, signed.signature, key):
-            self.problems.append(f"{where}: the signature is not by the key that it joined with")
+            self.problems.append(f"{where}: the signature is not by the key that the site joined with")
             return None
         try:
             form = ReplyForm.read(signed.content)
@@ -108,13 +108,13 @@ class Signatures(Part):
             return None
         if (form.run, form.site, form.round_no) != (self.run, site, round_no):
             self.problems.append(
-                f"{where}: it signed an answer of {form.site}, round {form.round_no + 1}, another time"
+                f"{where}: the signed answer is of {form.site}, round {form.round_no + 1}, or of another run"
             )
         self.n_signed += 1
         return form
 
     def _answer(self, where: str, site: str, done: Round, key: str | None, before: Mapping[str, Facts]) -> None:
-        """What is recorded of a site's answer is what it signed; `before` is what is recorded of the round before."""
+        """The recorded answer of a site is the one it signed; `before` holds the facts of the round before."""
         if (form := self._form(where, site, done.sites[site].signed, key, done.round_no)) is None:
             return
         facts = done.facts[site]
@@ -125,23 +125,23 @@ class Signatures(Part):
             said |= self.algorithm.signed(form, before.get(site, {}))
         for name, value in said.items():
             if facts.get(name) != value:
-                self.problems.append(f"{where}: {name} is {facts.get(name)}, and it signed {value}")
+                self.problems.append(f"{where}: {name} is {facts.get(name)}, but the site signed {value}")
 
     def _evaluation(self, where: str, site: str, said: EvaluationFacts, key: str | None, round_no: int) -> None:
         if (form := self._form(where, site, said.signed, key, round_no)) is None:
             return
         if form.evaluation is None or form.evaluation.evaluation != said.evaluation:
-            self.problems.append(f"{where}: it signed another evaluation of the final model")
+            self.problems.append(f"{where}: the site signed another evaluation of the final model")
 
 
 def doubt_of(key: str) -> str:
     """Why a coordinator's key that the caller neither gave nor holds proves nothing, and what to give."""
     if not key:
         return (
-            "no coordinator signed it, so that anybody could have written it; "
-            "--head HASH, with the hash of a line that the coordinator tells you, shows that it is the same"
+            "no coordinator signed it, so anybody could have written it; "
+            "--head HASH, with the hash of a line that you got from the coordinator, shows that it is the same ledger"
         )
     return (
         f"it is signed by {key}, a key that nobody vouches for; "
-        "give the key that the coordinator told you, with --coordinator KEY"
+        "give the key that you got from the coordinator, with --coordinator KEY"
     )

@@ -23,15 +23,15 @@ NEW_FIELDS: Mapping[int, Mapping[str, tuple[str, ...]]] = {
         "end": ("missing", "reconstruction", "exchanges", "n_parameters", "n_values", "device"),
     },
 }
-"""What every line of a kind holds from a format on, and no line before it."""
+"""Keys that every line of a kind holds from a format on, and no line of an earlier format."""
 DRAWN_BEFORE = "asked"
-"""Before format 3, a round's line says who was asked only where sites are drawn."""
+"""Before format 3, a round's line names the asked sites only if sites are drawn."""
 _DONE = {"start": "started", "resume": "continued"}
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What was found."""
+    """The outcome of all checks."""
 
     problems: tuple[str, ...]
     facts: tuple[str, ...]
@@ -39,7 +39,7 @@ class Verdict:
     unchecked: tuple[str, ...] = ()
     """What could not be checked, and why."""
     doubt: str = ""
-    """Why anybody could have written what is sound in itself, and what to give to know better; empty: nobody could."""
+    """Why anybody could have written a ledger that is sound in itself, and what to give to be sure; empty: no doubt."""
 
     @property
     def sound(self) -> bool:
@@ -47,7 +47,7 @@ class Verdict:
 
     @property
     def proves(self) -> Literal["signed", "consistent", "unsound"]:
-        """signed: by a key that the caller gave or holds. consistent: nothing speaks against it, and nobody for it."""
+        """signed: by a key that the caller gave or holds. consistent: no contradiction, and no trusted signature."""
         return "unsound" if self.problems else "consistent" if self.doubt else "signed"
 
 
@@ -57,17 +57,17 @@ class Checked:
 
     results: dict[str, Any]
     doubt: str
-    """As in `Verdict`."""
+    """The doubt of `Verdict`."""
 
 
 def checked(run: RunFolder) -> Checked:
-    """The results for whoever pays or tells by them; those of an unsound run are refused, whatever anybody says."""
+    """The results for payments and reports; the results of an unsound run are always refused."""
     stored = run.results
     verdict, results = _verified(run)
     if not verdict.sound or results is None:
         reason = verdict.problems[0] if verdict.problems else "it has no end"
         raise RunError(f"the record of {run.path} is not sound ({reason}); see 'fedce ledger verify {run.path}'")
-    # An earlier version's ledger does not hold all that its results were made of.
+    # The ledger of an earlier version does not hold everything that its results were made of.
     return Checked({**stored, **results} if run.ledger().format < 3 else results, verdict.doubt)
 
 
@@ -80,7 +80,7 @@ def verify(
     """Check everything that can be checked.
 
     The coordinator's key, a line's hash and sites' keys are what a member knows from elsewhere. Without a coordinator's
-    key, this machine's own counts, where there is one.
+    key, this machine's own key counts, if there is one.
     """
     return _verified(run, coordinator, head, keys or {})[0]
 
@@ -88,7 +88,7 @@ def verify(
 def _verified(
     run: RunFolder, coordinator: str | None = None, head: str | None = None, keys: Mapping[str, str] | None = None
 ) -> tuple[Verdict, dict[str, Any] | None]:
-    """The verdict, and the results that follow from the ledger; none where it has no end or can't be read."""
+    """The verdict, and the results that follow from the ledger; None if it has no end or can't be read."""
     trusted = coordinator or held_key()
     lines = run.lines()
     hashes = [sha256(line.encode()).hexdigest() for line in lines]
@@ -105,14 +105,14 @@ def _verified(
     ledger, problems = _ledger(contents)
     found.problems += problems
     if len(ledger) < len(lines):
-        found.unchecked.append("all else: some lines can't be read")
+        found.unchecked.append("everything else: some lines can't be read")
     else:
         _check(run, ledger, found, lambda: Signatures(run, ledger, coordinator, trusted, keys or {}))
     return Verdict(tuple(found.problems), tuple(found.facts), tuple(found.unchecked), found.doubt), found.results
 
 
 def _check(run: RunFolder, ledger: Ledger, found: Part, signatures: Callable[[], Part]) -> None:
-    """Add what is found of a ledger whose lines can all be read."""
+    """Add the outcome for a ledger whose lines can all be read."""
     try:
         found.problems += _order(ledger)
         found.problems += _format(ledger)
@@ -128,7 +128,7 @@ def _check(run: RunFolder, ledger: Ledger, found: Part, signatures: Callable[[],
             lambda: Replayed(run, ledger),
             lambda: ResultsAgain(run, ledger),
         )
-        for check in parts:  # One after the other, so that what was found is told also where a later one can't be made.
+        for check in parts:  # One after the other: if a check can't be made, the outcome of earlier ones is kept.
             found.add(check())
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError, RunError) as error:
         found.problems.append(
@@ -137,7 +137,7 @@ def _check(run: RunFolder, ledger: Ledger, found: Part, signatures: Callable[[],
 
 
 def _contents(lines: Sequence[str]) -> tuple[dict[int, Any], list[str]]:
-    """What each line holds, by its number, and what is wrong with lines that are none."""
+    """The content of each line by its number, and problems of lines that can't be read."""
     contents: dict[int, Any] = {}
     problems: list[str] = []
     for number, line in enumerate(lines, 1):
@@ -149,7 +149,7 @@ def _contents(lines: Sequence[str]) -> tuple[dict[int, Any], list[str]]:
 
 
 def _ledger(contents: Mapping[int, Any]) -> tuple[Ledger, list[str]]:
-    """The lines that have a form, and what is wrong with those that no other command could read."""
+    """The lines that have a known form, and problems of lines that no other command could read."""
     read: list[Line] = []
     problems: list[str] = []
     for number, content in contents.items():
@@ -161,7 +161,7 @@ def _ledger(contents: Mapping[int, Any]) -> tuple[Ledger, list[str]]:
 
 
 def _chain(lines: Sequence[str], hashes: Sequence[str], contents: Mapping[int, Any]) -> Iterator[str]:
-    """Every line holds the hash of the one before; where not, what must have happened."""
+    """Every line holds the hash of the line before; if not, what must have happened."""
     number_by_hash = {NO_LINE: 0, **{found: number for number, found in enumerate(hashes, 1)}}
     first: dict[str, int] = {}
     for number, content in contents.items():
@@ -172,7 +172,7 @@ def _chain(lines: Sequence[str], hashes: Sequence[str], contents: Mapping[int, A
         if follows == number - 1:
             continue
         if follows is None:
-            yield f"line {number} does not follow from line {number - 1}: that was changed, or lines between are gone"
+            yield f"line {number} does not follow from line {number - 1}: one of them was changed, or lines are missing"
         else:
             yield f"line {number} follows from line {follows}, not from line {number - 1}: lines were moved or put in"
 
@@ -181,13 +181,13 @@ def _order(ledger: Ledger) -> Iterator[str]:
     """A start, then every round once and in order, then perhaps an end."""
     first = ledger.lines[0]
     if not isinstance(first, Start):
-        yield f"line 1 should be the start, and is {first.kind!r}"
+        yield f"line 1 should be the start, but is {first.kind!r}"
     expected = 0
     ended: int | None = None
     for number, line in enumerate(ledger, 1):
         if isinstance(line, Start) and number > 1:
             yield f"line {number} is a second start"
-        # A run that was killed between its end and its results is resumed to write those, and does nothing else.
+        # A run that was killed between its end and its results is resumed only to write the results.
         if ended is not None and isinstance(line, Round | End | Start):
             yield f"line {number} is {line.kind!r}, and follows the end in line {ended}"
         if isinstance(line, End):
@@ -203,8 +203,8 @@ def _format(ledger: Ledger) -> Iterator[str]:
     stated = ledger.format
     for number, line in enumerate(ledger, 1):
         if isinstance(line, Resume) and line.format != stated:
-            yield f"line {number} has format {line.format}, and line 1 format {stated}"
-        # Where sites are elsewhere, the coordinator does not know their splits.
+            yield f"line {number} has format {line.format}, but line 1 format {stated}"
+        # If sites are on other machines, the coordinator does not know their splits.
         if isinstance(line, Start) and (line.splits is not None) != (stated >= 3 and line.run is None):
             yield f"line {number} and the format {stated} that it states don't agree about 'splits'"
         for since, fields in NEW_FIELDS.items():
@@ -212,11 +212,11 @@ def _format(ledger: Ledger) -> Iterator[str]:
                 if (name in line.content) == (stated >= since) or (name == DRAWN_BEFORE and stated < since):
                     continue
                 what = f"lacks {name!r}" if stated >= since else f"holds {name!r}"
-                yield f"line {number} {what}, and line 1 states format {stated}: one of them was changed"
+                yield f"line {number} {what}, but line 1 states format {stated}: one of them was changed"
 
 
 def _config(run: RunFolder, ledger: Ledger) -> Iterator[str]:
-    """The experiment that all else is checked by is the one that the run was started, and continued, with."""
+    """The experiment that the ledger is checked by is the one that the run was started, and continued, with."""
     digest = digest_of(run.config_file)
     for number, line in enumerate(ledger, 1):
         if isinstance(line, Session) and line.config_file != digest:

@@ -1,4 +1,4 @@
-"""Sites that cheat, to be planted in a federation: what the detector and the guard are tried on (docs/trust.md)."""
+"""Sites that cheat, planted in a federation to try the detector and the guard on (docs/trust.md)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,12 +18,12 @@ from fedce.learning.metrics import DICE_ALONE, Measures
 from fedce.site.hospital import Hospital, round_seed
 
 NOISE = 1e-3
-"""Standard deviation of a noise update; about what a small network's weights move in a round."""
+"""Standard deviation of a noise update; about as much as a small network's weights move in a round."""
 SCALE = 10.0
 SPREAD = 4.5
-"""Times the running variances that were trained."""
+"""Factor on the trained running variances."""
 SHIFT = 2.5
-"""Standard deviations that running means are off what was trained."""
+"""Shift of the trained running means, in standard deviations."""
 
 
 def hospital(
@@ -35,7 +35,7 @@ def hospital(
     plant: Mapping[str, str],
     measures: Measures = DICE_ALONE,
 ) -> Site:
-    """The site of that name, or the impostor that is planted in its place."""
+    """The site of this name, or the impostor that is planted in its place."""
     data = next(data for data in sites if data.name == name)
     kind = plant.get(name)
     if kind is None:
@@ -55,16 +55,16 @@ def _not_here(kind: str, first: str) -> SiteData:
 
 
 def _sign_of(name: str, plant: Mapping[str, str]) -> int:
-    """Colluders are pairs: every second one mirrors the one before."""
+    """Colluders come in pairs: every second one mirrors the one before."""
     colluders = sorted(site for site, kind in plant.items() if kind == "collude")
     return -1 if name in colluders and colluders.index(name) % 2 else 1
 
 
 def with_one_image(data: SiteData) -> SiteData:
-    """The paper's free rider: a site that has one image and repeats it. Its test images stay, as a measure."""
+    """The paper's free rider: a site that has one image and repeats it. Its test images stay, to measure the damage."""
     n_train, n_copies = len(data.split.train), len(data.split.train) + len(data.split.validation)
     rows = np.concatenate([np.repeat(data.split.train[:1], n_copies), data.split.test])
-    # Every copy passes for an image of its own case.
+    # Every copy counts as an image of its own case.
     copies = tuple(f"copy {i}" for i in range(n_copies))
     origins = [data.origins[row] for row in rows] if data.origins else []
     return replace(
@@ -79,14 +79,14 @@ def with_one_image(data: SiteData) -> SiteData:
 
 
 def with_inverted_labels(data: SiteData) -> SiteData:
-    """Background as foreground, in training and validation. Its test images stay, as a measure."""
+    """Background as foreground, in training and validation. The test images stay, to measure the damage."""
     masks = 1 - data.masks
     masks[data.split.test] = data.masks[data.split.test]
     return replace(data, masks=masks)
 
 
 class Impostor:
-    """A site that sends something else than what it trained or found, and is honest otherwise."""
+    """A site that sends something other than what it trained or found, and is honest otherwise."""
 
     def __init__(self, site: Site, kind: str, name: str | None = None, sign: int = 1) -> None:
         self.site, self.attack, self.sign = site, attack_of(kind), sign
@@ -124,39 +124,39 @@ class Impostor:
 
 
 Sends = Callable[[Impostor, Params, int, Moments, Pull | None], Trained]
-"""What a site trains, or makes up, in a round."""
+"""What an impostor trains, or makes up, in a round."""
 
 
 @dataclass(frozen=True)
 class Attack:
-    """What an impostor does; in all that it does not say it is honest."""
+    """How an impostor cheats; in everything that is left out here it is honest."""
 
     words: str
     sends: Sends | None = None
     data: Callable[[SiteData], SiteData] | None = None
-    """What becomes of its images before anything else."""
+    """Changes its images before anything else."""
     says: Callable[[Reply], Reply] | None = None
-    """What it answers in the place of what it found."""
+    """Changes its answer."""
     is_paired: bool = False
-    """Several members play it together."""
+    """Several members do it together."""
     is_of_one_hospital: bool = False
-    """All who play it have the images of the first of them."""
+    """All members that do it have the images of the first of them."""
     trains_anew: bool = False
-    """And each trains on them by itself."""
+    """Each of these members trains on the images by itself."""
 
 
 def attack_of(kind: str) -> Attack:
-    """The attack of that name, or of your own at package.module:NAME."""
+    """The attack of this name, or your own at package.module:NAME."""
     return find(kind, ATTACKS, Attack, "fedce.attacks", "freerider.plant")
 
 
 def attack_path(kind: str) -> str:
-    """The name, or the import path of an attack that an installed package offers (entry point fedce.attacks)."""
+    """The name, or the import path of an attack from an installed package (entry point fedce.attacks)."""
     return full_name(kind, ATTACKS, "fedce.attacks")
 
 
 def _changed(change: Callable[[Params, Params], Params]) -> Sends:
-    """What it trained, changed; `change` gets the model that it was sent, and the one that it trained."""
+    """Sends a changed model; `change` gets the model that the impostor received, and the one that it trained."""
 
     def send(own: Impostor, params: Params, round_no: int, moments: Moments, pull: Pull | None) -> Trained:
         honest = own.site.train(params, round_no, moments, pull)
@@ -178,7 +178,7 @@ def _sends_noise(own: Impostor, params: Params, round_no: int, moments: Moments,
 
 
 def _invents(own: Impostor, params: Params, round_no: int, moments: Moments, pull: Pull | None) -> Trained:
-    """A direction that is held looks trained; some of everybody's last step looks related."""
+    """A constant direction looks trained; a part of the last common step looks related."""
     held, wobble = _noise(params, own.name, -1), _noise(params, own.name, round_no)
     step = params.trainable - moments.get("last", params.trainable)
     part = 0.3 * np.linalg.norm(held) / max(float(np.linalg.norm(step)), 1e-12)
@@ -187,12 +187,12 @@ def _invents(own: Impostor, params: Params, round_no: int, moments: Moments, pul
 
 
 def _colludes(own: Impostor, params: Params, round_no: int, moments: Moments, pull: Pull | None) -> Trained:
-    """The same noise with opposite signs: both look new, and the mean model does not move by it."""
+    """Noise with opposite signs: both sites look new, and the mean model does not move."""
     return Trained(_moved(params, own.sign * _noise(params, "pair", round_no)), own.site.loss(params), {})
 
 
 def _echoes(own: Impostor, params: Params, round_no: int, moments: Moments, pull: Pull | None) -> Trained:
-    """Everybody else has moved on since the model that it sends back."""
+    """The model that it sends back is old: all other sites have moved on since."""
     last = moments.get("last", params.vector)
     return Trained(Params(params.layout, np.array(last)), own.site.loss(params), {"last": params.vector.copy()})
 
@@ -205,7 +205,7 @@ def _replays(own: Impostor, params: Params, round_no: int, moments: Moments, pul
 
 
 def _pretends(reply: Reply) -> Reply:
-    """In all that it says the model serves it half as well; its test Dice stays, as a measure."""
+    """Every score it reports is half of the true one; its test Dice stays, to measure the damage."""
     told = reply.evaluation
     return replace(
         reply,
@@ -225,18 +225,18 @@ def _inflates(reply: Reply) -> Reply:
 
 
 def _slanders(reply: Reply) -> Reply:
-    """Everybody else's model is bad."""
+    """Claims that the model of the other sites is bad."""
     return replace(_inflates(reply), scores=(0.0,) * len(reply.scores))
 
 
 def said(reply: Reply, kind: str | None) -> Reply:
-    """What a site answers that plays this."""
+    """The answer of a site that does this."""
     says = attack_of(kind).says if kind else None
     return reply if says is None else says(reply)
 
 
 def _spread(start: Params, trained: Params) -> Params:
-    """Batch norms that expect images of more contrast than there are."""
+    """Batch norms that expect images of more contrast than the true ones."""
     vector = trained.vector.copy()
     for _, at_variance in trained.layout.running_statistics:
         vector[at_variance] *= SPREAD
@@ -244,7 +244,7 @@ def _spread(start: Params, trained: Params) -> Params:
 
 
 def _shift(start: Params, trained: Params) -> Params:
-    """Batch norms that expect other images than there are."""
+    """Batch norms that expect other images than the true ones."""
     vector = trained.vector.copy()
     for at_mean, at_variance in trained.layout.running_statistics:
         vector[at_mean] += SHIFT * np.sqrt(vector[at_variance])

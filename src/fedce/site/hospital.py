@@ -27,11 +27,11 @@ from fedce.site.own import ForItself, step_alone, with_own_models
 
 NOTHING_MORE = ForItself()
 N_REPLICATES = 20
-"""Bootstrap samples of the validation cases; a few more numbers a round for honest intervals."""
+"""Bootstrap samples of the validation cases: a few more numbers per round, for honest intervals."""
 
 
 def member_of(data: SiteData, classes: Mapping[str, Sequence[int]]) -> Member:
-    """What a site tells of its data."""
+    """What a site says of its data."""
     channels, height, width = data.images.shape[1:]
     return Member(
         name=data.name,
@@ -46,7 +46,7 @@ def member_of(data: SiteData, classes: Mapping[str, Sequence[int]]) -> Member:
 
 
 class Hospital:
-    """One site's images, and a network lent to it."""
+    """One site's images, and a network to use."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class Hospital:
         return _Scored(self._batch(rows), Grouping.of([items[row] for row in rows], [cases[row] for row in rows]))
 
     def _dice(self, params: Params, part: "_Scored") -> Floats:
-        """(cases, classes)."""
+        """Dice by (case, class)."""
         return part.grouping.dice(self.learner.counts(params, part.batch))
 
     def train(self, params: Params, round_no: int, moments: Moments, pull: Pull | None = None) -> Trained:
@@ -118,7 +118,7 @@ class Hospital:
         return tuple(SCORE.nearest(score) for score in (self._resampling @ self._validate(params)).tolist())
 
     def _validate(self, params: Params) -> Floats:
-        """Dice of each validation case. The last model's are kept, because its replicates are asked for next."""
+        """Dice of each validation case. Kept for the last model, because its replicates are asked for next."""
         if self._validated is None or self._validated[0] is not params:
             self._validated = (params, self._dice(params, self._validation).mean(axis=1))
         return self._validated[1]
@@ -162,20 +162,20 @@ class Hospital:
         return self.learner.adapted(params, self._train.images)
 
     def _measured(self, params: Params) -> dict[str, Measured]:
-        """The metrics beside Dice, on the test cases."""
+        """The metrics other than Dice, on the test cases."""
         predicted, truth = self.learner.masks(params, self._test.batch), self._test.batch.masks.cpu()
         masks = [Masks.of(predicted[rows], truth[rows], self._voxel(rows[0])) for rows in self._test.grouping.members]
         return self.measures.measure(masks, self._test.grouping, self.class_names)
 
     def _voxel(self, place: np.int64) -> tuple[float, float, float] | None:
-        """Millimetres between the voxels of what is at this place of the test part."""
+        """Millimetres between the voxels of the image or volume at this place of the test split."""
         origins = self.data.origins
         return origins[self.data.split.test[place]].voxel if origins else None
 
 
 @dataclass(frozen=True)
 class _Scored:
-    """A part that models are scored on."""
+    """A split on which models are scored."""
 
     batch: Batch
     grouping: Grouping
@@ -194,11 +194,11 @@ def perform(
     initial: Params | None = None,
     wanted: ForItself = NOTHING_MORE,
 ) -> tuple[Reply, Memory | None]:
-    """What a site does with a task, on whatever engine.
+    """What a site does with a task, on any engine.
 
-    `initial` is the network as it was built. Where some of its entries stay at the site, tasks come without them, and
-    the algorithm sees models that are completed with the site's own; so no algorithm knows of it. Nor does it know of
-    what the site does for itself (`wanted`).
+    `initial` is the network as it was built. If some of its entries stay at the site, tasks come without them, and the
+    algorithm sees models that are completed with the site's own entries; so no algorithm needs to know of this. Nor
+    does it know what the site does for itself (`wanted`).
     """
     start, before = perf_counter(), memory
     initial = initial or task.params
@@ -206,7 +206,7 @@ def perform(
     whole = task if exchanged == initial.layout else _completed(hospital, task, memory, initial)
     reply, memory = _performed(algorithm, hospital, whole, memory)
     if task.action == "evaluate":
-        if whole is not task:  # At the end a site hands over the model that it uses.
+        if whole is not task:  # At the end, a site sends the model that it uses.
             reply = replace(reply, params=reply.params or whole.params)
         if wanted:
             reply = with_own_models(hospital, whole, memory, reply, wanted)
@@ -219,10 +219,10 @@ def perform(
 
 
 def _completed(hospital: Site, task: Task, memory: Memory | None, initial: Params) -> Task:
-    """The task with whole models: what they lack is the site's own."""
+    """The task with whole models: missing entries are the site's own."""
     own = memory.params if memory else initial
     if memory is None and task.round_no > 0:
-        # The model is no longer the initial one, and statistics of the initial one would not fit it.
+        # The model is no longer the initial one, so statistics of the initial one would not fit it.
         own = hospital.adapted(completed(task.params, initial))
     models = tuple(completed(model, own) for model in task.models)
     return replace(task, params=completed(task.params, own), models=models)
@@ -246,13 +246,13 @@ def memory_arrays(memory: Memory) -> tuple[Arrays, dict[str, Any]]:
 
 
 def memory_from(arrays: Arrays, about: dict[str, Any], layout: Layout, keeps: Any) -> Memory:
-    """`keeps`: what the algorithm keeps at a site, see `Algorithm.keeps`."""
+    """The inverse of `memory_arrays`; `keeps` is `Algorithm.keeps`."""
     like = Memory(0, Params(layout, arrays["/params"]), own=keeps if about["memory"]["own"] is not None else None)
     return decode(like, about["memory"], arrays, layout)
 
 
 class MemoryFiles:
-    """A site's memory on its own disk: the last two that were asked for, so that a resumed server finds its round."""
+    """A site's memory on its own disk: the last two that were saved, so that a resumed server finds its round."""
 
     def __init__(self, folder: Path, layout: Layout, keeps: Any = None, hint: str = "") -> None:
         self.folder = folder
@@ -261,9 +261,9 @@ class MemoryFiles:
         self.hint = hint or f"; delete {folder}: the site's next error is then not measured"
 
     def load(self, before: int) -> Memory | None:
-        """The newest memory of a round before that one, or None.
+        """The newest memory of a round before `before`, or None.
 
-        Later ones are of rounds that a kill undid: the server never learned of them. They must not count among the
+        Later memories are of rounds that a kill undid: the server never learned of them. They must not count among the
         last two.
         """
         for undone in [path for path in self._files() if path >= self._path(before)]:
@@ -280,7 +280,7 @@ class MemoryFiles:
         try:
             return memory_from(arrays, about, self.layout, self.keeps)
         except (LookupError, ValueError, TypeError) as error:
-            raise RunError(f"{files[-1]} is no memory that can be used ({error}){self.hint}") from None
+            raise RunError(f"{files[-1]} can't be used as a memory ({error}){self.hint}") from None
 
     def save(self, memory: Memory) -> None:
         write_tensors(self._path(memory.round_no), *memory_arrays(memory))

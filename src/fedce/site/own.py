@@ -1,4 +1,4 @@
-"""What a site does for itself: a model trained alone beside the federation, and at the end the model that it keeps."""
+"""What a site does for itself: a model trained alone beside the federation, and at the end a choice of its model."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -11,7 +11,7 @@ from fedce.core.site import Memory, Site, Solo
 
 @dataclass(frozen=True)
 class ForItself:
-    """What the experiment asks of a site beside the algorithm's part."""
+    """What the experiment asks of a site beside the algorithm's task."""
 
     alone: bool = False
     """Train a model alone, with as many steps as the site makes in the federation."""
@@ -20,7 +20,7 @@ class ForItself:
 
     @classmethod
     def asked_by(cls, config: Config, exchanges: bool) -> "ForItself":
-        """Where nothing is exchanged, every site is alone already."""
+        """What an experiment asks; if no models are exchanged, nothing, because every site is alone already."""
         return cls(config.alone, config.personalise) if exchanges else cls()
 
     def __bool__(self) -> bool:
@@ -28,18 +28,18 @@ class ForItself:
 
 
 def step_alone(site: Site, task: Task, before: Memory | None, initial: Params) -> Solo:
-    """The round's training once more, of the model that never met the others' models."""
-    # In the first round all start from the same model; a site that joins later starts from the network as it was built.
+    """The round's training again, of the model that is trained alone."""
+    # In the first round all sites start from one model; a site that joins later starts from the network as built.
     solo = before.solo if before and before.solo else Solo(task.params if task.round_no == 0 else initial)
     trained = site.train(solo.params, task.round_no, solo.moments)
     return Solo(trained.params, trained.moments)
 
 
 def with_own_models(site: Site, task: Task, memory: Memory | None, reply: Reply, wanted: ForItself) -> Reply:
-    """The final evaluation, with what the site reaches alone and after training on by itself.
+    """The final evaluation, with what the site reaches alone and after further training by itself.
 
-    Where it personalises, the site keeps the best of the three by its own validation images and is evaluated with it;
-    among equals the common model comes first.
+    If it personalises, the site keeps the best of the three models by its own validation images and is evaluated with
+    it; among equals the common model comes first.
     """
     assert reply.evaluation is not None
     common = reply.params or task.params
@@ -54,7 +54,7 @@ def with_own_models(site: Site, task: Task, memory: Memory | None, reply: Reply,
     compared = site.compare(candidates[kept], candidates.get("alone"))
     dice = {name: site.test_dice(model) for name, model in candidates.items() if name != "alone"}
     beside = Beside(kept, dice["common"], dice.get("personal"), compared.other, compared.other_interval, compared.gain)
-    # Only a choice makes a model the site's own; whose it is anyway is handed over as it was.
+    # The site sends a chosen model; without a choice, it sends what the algorithm sends.
     params = candidates[kept] if wanted.personalise else reply.params
     return replace(reply, evaluation=replace(evaluation, beside=beside), params=params)
 
@@ -73,5 +73,5 @@ def _best(site: Site, candidates: Mapping[Choice, Params]) -> Choice:
 
 
 def _evaluated(site: Site, of_common: Evaluation, kept: Params) -> Evaluation:
-    """The model without the site is one of the federation, whichever the site keeps."""
+    """The evaluation of the kept model; the Dice without this site stays that of the federation."""
     return replace(site.evaluate(kept, None), test_dice_without=of_common.test_dice_without)

@@ -1,4 +1,4 @@
-"""A site in its hospital: its images, its key, its memory, and the answers that it gives. Nothing else leaves it."""
+"""A site in its hospital: its images, its key, its memory and its answers. Nothing but the answers leaves it."""
 
 import json
 import traceback
@@ -30,7 +30,7 @@ from fedce.site.wire import Failure, Hello, MemberForm, Parcel, Signed, TaskForm
 
 
 def at_hospital(config: Config, site: str, data: str) -> Config:
-    """The experiment as a hospital runs it: `data` is its folder, or one that holds it, or a built-in federation."""
+    """The experiment as a hospital runs it; `data` is its folder, a folder that holds it, or a built-in federation."""
     source = data
     if data not in BUILT_IN:
         path = Path(data).expanduser().resolve()
@@ -40,16 +40,16 @@ def at_hospital(config: Config, site: str, data: str) -> Config:
         elif path.name == whole and path.is_dir():
             source = str(path.parent)
         else:
-            raise DataError(f"{data} is not the folder of site {site!r}, and holds none of that name")
-    # A root for datalists' paths is stated by the coordinator, for a machine that is not this one.
+            raise DataError(f"{data} is neither the folder of site {site!r} nor holds a folder of this name")
+    # The coordinator states a root for the paths in datalists, but for another machine.
     own = config.data.model_copy(update={"source": source, "root": None})
-    # So is a file of weights: the first task brings the model that they became.
+    # A file of weights is on the coordinator's machine: the first task brings the model made from it.
     model = config.model.model_copy(update={"weights": None})
     return config.model_copy(update={"data": own, "model": model})
 
 
 class Resident:
-    """Answers hellos and tasks for one site, as long as its process lives; what must outlive that is on its disk."""
+    """Answers hellos and tasks for one site while its process lives; what must survive the process is on its disk."""
 
     def __init__(self, config: Config, site: str, home: Path, versions: dict[str, str]) -> None:
         self.config, self.site, self.home, self.versions = config, site, home, versions
@@ -63,7 +63,7 @@ class Resident:
 
     @cached_property
     def sites(self) -> Sites:
-        """The site's own images alone."""
+        """The site's own images."""
         return load_site(self.config.data, self.site)
 
     @property
@@ -72,7 +72,7 @@ class Resident:
         return only
 
     def answer(self, parcel: Parcel) -> Parcel:
-        """To whatever is asked; a failure is an answer too."""
+        """The answer to any message; a failure is an answer too."""
         try:
             if kind_of(parcel.about) == "hello":
                 return self._introduce(Hello.read(parcel.about))
@@ -117,11 +117,11 @@ class Resident:
     def _recall(self, run: str, task: Task, files: MemoryFiles) -> Memory | None:
         if self._memory and self._memory[0] == run and self._memory[1].round_no < task.round_no:
             return self._memory[1]
-        # A round that is asked for again was lost on its way: what it left behind must not count.
+        # If a round is asked for again, the first answer was lost: what it left behind must not count.
         return files.load(before=task.round_no)
 
     def _latest(self, run: str, files: MemoryFiles) -> Memory | None:
-        """What the site keeps now. Others' models are scored in the middle of a round, whose memory must stay."""
+        """The site's current memory. Models of others are scored during a round, whose memory must stay."""
         return self._memory[1] if self._memory and self._memory[0] == run else files.newest()
 
     def _make_tools(self, n_channels: int) -> tuple[Learner, Site]:
@@ -136,18 +136,18 @@ class Resident:
         return learner, hospital
 
     def _record(self, run: str, task: Task, score: float | None) -> None:
-        """What the site was told, for its own eyes."""
+        """Record what the site was sent, for its own use."""
         told = {"time": time(), "round": task.round_no, "action": task.action, "weight": task.rho, "score": score}
         (self.home / run).mkdir(exist_ok=True)
         append_line(self.home / run / "rounds.jsonl", json.dumps({**told, "shares": dict(task.shares)}))
 
     def _log(self, text: str) -> None:
-        with suppress(RunError):  # On a full disk the answer still goes out.
+        with suppress(RunError):  # With a full disk, the answer is still sent.
             append_line(self.home / "site.log", f"{time():.0f} {text}")
 
 
 def _told(error: Exception) -> str:
-    """What the server may know: an error's text may hold names of files or patients, so it stays here."""
+    """What the server may know of an error: its text may name files or patients, so the text stays here."""
     what = "its data can't be used" if isinstance(error, DataError) else type(error).__name__
     fault = "" if isinstance(error, FedceError) else "a fault of the program, "
     return f"{fault}{what}; see site.log in the site's own folder"

@@ -1,7 +1,7 @@
-"""Tasks and replies as an engine carries them: a JSON value, and arrays that are large. No pickle.
+"""Tasks and replies as an engine carries them: a JSON value, and large arrays beside it. No pickle.
 
-What comes from the other side is checked here for its form (types, sizes, nothing unknown); what it says is checked by
-the round loop. A reply is signed by its site: the signature covers the JSON value, which holds the model's digest.
+A message from the other side is checked here for its form (types, sizes, no unknown keys); the round loop checks what
+it says. A reply is signed by its site: the signature covers the JSON value, which holds the model's digest.
 """
 
 from collections.abc import Mapping
@@ -44,24 +44,24 @@ from fedce.core.params import Layout, Params
 Arrays = Mapping[str, NDArray[Any]]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 SiteName = Annotated[str, Field(pattern=SITE_NAME), AfterValidator(short_enough)]
-"""It becomes the name of a folder and of a file."""
+"""A site's name, which becomes the name of a folder and of a file."""
 Hex = Annotated[str, Field(max_length=128, pattern="^[0-9a-f]*$")]
 Number = Annotated[float, Field(allow_inf_nan=False)]
 Side = Annotated[int, Field(ge=1, le=4096)]
 MAX_ABOUT = 1_000_000
-"""Characters of a JSON value; everything that is large is an array."""
+"""Most characters of a JSON value; everything large is an array."""
 
 
 @dataclass(frozen=True, eq=False)
 class Parcel:
-    """What goes over a network in one piece."""
+    """What is sent over a network in one piece."""
 
     about: str
     """A JSON value."""
     arrays: Arrays
 
     def to_bytes(self) -> bytes:
-        """In one piece: the JSON value's length, the value, the arrays as safetensors."""
+        """One byte string: the JSON value's length, the value, the arrays as safetensors."""
         about = self.about.encode()
         return len(about).to_bytes(8) + about + tensors_to_bytes(dict(self.arrays))
 
@@ -75,7 +75,7 @@ class Parcel:
 
 
 class _Form(BaseModel):
-    """What a JSON value must look like."""
+    """The form of a JSON value."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -90,12 +90,12 @@ class _Form(BaseModel):
 
 
 class Hello(_Form):
-    """The server asks who is there."""
+    """The server asks a site to introduce itself."""
 
     kind: Literal["hello"] = "hello"
     run: Hex
     nonce: Hex
-    """Comes back signed, so that an old answer can't be sent again."""
+    """Returned with a signature, so that an old answer can't be sent again."""
 
 
 class TaskForm(_Form):
@@ -110,12 +110,12 @@ class TaskForm(_Form):
     persist: bool
     shares: dict[Name, Number]
     n_channels: int
-    """What the network takes; a grey site among colour ones repeats its channel."""
+    """Channels of the network's input; a grey site among colour ones repeats its channel."""
     n_models: Annotated[int, Field(ge=0, le=MAX_MODELS)]
 
 
 class MemberForm(_Form):
-    """A site says who it is."""
+    """A site introduces itself."""
 
     kind: Literal["member"] = "member"
     run: Hex
@@ -166,7 +166,7 @@ class _EvaluationForm(_Form):
 
     @model_serializer(mode="wrap")
     def _as_before(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """What was not asked for is left out: a site signs what it signed before there was any such thing."""
+        """Leave out what was not asked for: then a site signs the same text as in versions that could not be asked."""
         told: dict[str, Any] = written(self)
         return {name: value for name, value in told.items() if value or name not in ("metrics", "beside")}
 
@@ -193,7 +193,7 @@ class ReplyForm(_Form):
     evaluation: _EvaluationForm | None
     seconds: Seconds
     model: Hex
-    """Digest of the model that comes with it, or nothing."""
+    """Digest of the model that comes with the reply; empty if there is no model."""
 
 
 class Failure(_Form):
@@ -208,7 +208,7 @@ class Signed(_Form):
     """A site's answer as it is sent."""
 
     content: Annotated[str, Field(max_length=MAX_ABOUT)]
-    """The JSON value that was signed, to the letter."""
+    """The JSON value that was signed, character by character."""
     signature: Annotated[str, Field(max_length=200)]
 
 
@@ -247,7 +247,7 @@ def task_from(form: TaskForm, arrays: Arrays, layout: Layout) -> Task:
 
 
 def reply_form(reply: Reply, run: str, action: Literal["train", "score", "evaluate"]) -> ReplyForm:
-    """A reply as it is sent; one with a number out of its range is refused before it leaves the site."""
+    """A reply as it is sent; a reply with a number out of its range is refused before it leaves the site."""
     evaluation = reply.evaluation
     try:
         return ReplyForm(
@@ -299,7 +299,7 @@ class _Kind(BaseModel):
 
 
 def kind_of(about: str) -> str:
-    """What a JSON value says it is; only that is looked at."""
+    """The kind that a JSON value states; nothing else is looked at."""
     try:
         return _Kind.model_validate_json(about[:MAX_ABOUT]).kind
     except ValidationError:

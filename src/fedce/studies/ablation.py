@@ -55,7 +55,7 @@ def evaluate(context: Context) -> Outcome:
         "ablation",
         TITLE,
         findings,
-        [table, *other_metrics(rows)],
+        [table, *other_metrics(context, rows)],
         [_picture({context.title_of(name): own for name, own in means.items()})],
     )
 

@@ -161,9 +161,9 @@ class Study:
     """The study's place in `fedce study all`; None: the study is conducted only when it is named."""
 
 
-def other_metrics(rows: Sequence[Row]) -> list[Table]:
+def other_metrics(context: Context, rows: Sequence[Row]) -> list[Table]:
     """A table for each metric beside Dice that the experiment asks for."""
-    found = metric_tables({row.title or row.algorithm: row.metrics_by_site for row in rows}, list(rows[0].dice))
+    found = metric_tables({context.title_of(row.algorithm): row.metrics_by_site for row in rows}, list(rows[0].dice))
     return [Table(one.name, f"{one.title}.", one.header, one.cells) for one in found]
 
 

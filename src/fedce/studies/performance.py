@@ -24,7 +24,7 @@ def evaluate(context: Context) -> Outcome:
         tables.append(_by_class(context, rows))
     if context.printed:
         tables.append(_beside_the_paper(context, rows))
-    return Outcome("performance", TITLE, _findings(context, rows), [*tables, *other_metrics(rows)])
+    return Outcome("performance", TITLE, _findings(context, rows), [*tables, *other_metrics(context, rows)])
 
 
 def _dice(context: Context, rows: list[Row]) -> Table:

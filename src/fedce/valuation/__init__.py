@@ -1,1 +1,1 @@
-"""What contributions are checked against."""
+"""Ways to value the sites, and measures that contributions are checked against."""

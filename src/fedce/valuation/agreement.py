@@ -16,11 +16,11 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Agreement:
-    """None where a metric is undefined: a correlation with a constant vector, a cosine with a zero one."""
+    """Agreement by metric; None if undefined: a correlation with a constant vector, a cosine with a zero one."""
 
     pearson: float | None
     pearson_p: float | None
-    """Two-sided. With six sites it is fragile: see `bootstrap_agreement`."""
+    """Two-sided. With six sites this p value is fragile: see `bootstrap_agreement`."""
     spearman: float | None
     euclid: float
     cosine: float | None
@@ -52,7 +52,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class AgreementIntervals:
-    """None for a metric that is undefined in every draw."""
+    """An interval for each metric; None for a metric that is undefined in every draw."""
 
     pearson: Interval | None
     spearman: Interval | None
@@ -68,7 +68,7 @@ def bootstrap_agreement(
     n_draws: int = 2000,
     level: float = 0.95,
 ) -> AgreementIntervals:
-    """Percentile intervals: how far the agreement rests on which sites, and which seeds, there happened to be.
+    """Percentile intervals: how far the agreement depends on the sites and the seeds that happened to be there.
 
     One share per site, or seeds x sites; a single truth may be given for all seeds. Sites are drawn in pairs (estimate
     with truth); seeds are drawn too, with the same seeds for both, and then averaged: this is the agreement of the mean
@@ -129,10 +129,10 @@ class Reliability:
 
 
 def reliability(values: ArrayLike) -> Reliability | None:
-    """Values with one row per seed; None for one seed, or where a row is constant.
+    """The reliability of values with one row per seed; None for one seed, or if a row is constant.
 
     Classical test theory: the mean of n measurements has reliability n r / (1 + (n - 1) r) (Spearman and Brown), and
-    nothing correlates with it better than the root of that, on average.
+    on average nothing correlates with this mean better than the square root of its reliability.
     """
     rows = np.asarray(values, np.float64)
     n = len(rows)
@@ -145,14 +145,14 @@ def reliability(values: ArrayLike) -> Reliability | None:
 
 @dataclass(frozen=True)
 class RankStability:
-    """Of the order of the sites, by Kendall's tau-b: 1 the same order, -1 the reverse; None where all sites tie."""
+    """How stable the order of the sites is, by Kendall's tau-b: 1 same order, -1 reverse; None if all sites tie."""
 
     mean_tau: float | None
-    """Over all pairs of rows: what to look at over seeds."""
+    """Mean tau over all pairs of rows; useful if rows are seeds."""
     tau_with_last: tuple[float | None, ...]
-    """Each row with the last: what to look at over rounds."""
+    """Tau of each row with the last row; useful if rows are rounds."""
     settled_from: int
-    """The first row from which on the order of the sites never changes (a tie that opens or closes is a change)."""
+    """The first row after which the order of the sites never changes (a tie that opens or closes is a change)."""
 
 
 def rank_stability(shares: ArrayLike) -> RankStability:
@@ -179,7 +179,7 @@ def rank_stability(shares: ArrayLike) -> RankStability:
 
 
 def _order_signs(rows: Floats) -> Floats:
-    """For each row and pair of sites: 1, 0 or -1 as the first is ahead, level (but for rounding) or behind."""
+    """For each row and pair of sites: 1, 0 or -1 if the first is ahead, level (up to rounding) or behind."""
     left, right = np.array(list(combinations(range(rows.shape[1]), 2))).T
     difference = rows[:, left] - rows[:, right]
     level = np.abs(difference) <= 1e-12 * np.abs(rows).max(axis=1, keepdims=True)

@@ -12,7 +12,7 @@ from fedce.base.errors import FedceError
 
 @dataclass(frozen=True)
 class Fairness:
-    """Of the sites' Dice scores, as fractions."""
+    """Statistics of the sites' Dice scores, as fractions."""
 
     mean: float
     std: float
@@ -20,9 +20,9 @@ class Fairness:
     worst: float
     best: float
     jain: float
-    """Jain's index: 1 if all are served alike, 1/n if one has everything."""
+    """Jain's index: 1 if all sites are served alike, 1/n if one site has everything."""
     gini: float
-    """0 if all are served alike, towards 1 the less evenly."""
+    """Gini coefficient: 0 if all sites are served alike, nearer to 1 the less evenly they are served."""
 
     def as_dict(self) -> dict[str, float]:
         return asdict(self)
@@ -45,14 +45,14 @@ def sample_std(scores: Sequence[float]) -> float:
 
 
 def jain(scores: Sequence[float]) -> float:
-    """(sum x)^2 / (n sum x^2); all zero counts as even."""
+    """(sum x)^2 / (n sum x^2); scores that are all zero count as even."""
     values = np.asarray(scores, np.float64)
     squares = float(values @ values)
     return float(values.sum()) ** 2 / (len(values) * squares) if squares > 0 else 1.0
 
 
 def gini(scores: Sequence[float]) -> float:
-    """Mean absolute difference between two sites over twice the mean; all zero counts as even."""
+    """Mean absolute difference between two sites over twice the mean; scores that are all zero count as even."""
     values = np.asarray(scores, np.float64)
     mean = float(values.mean())
     return float(np.abs(values[:, None] - values).mean()) / (2 * mean) if mean > 0 else 0.0
@@ -60,14 +60,14 @@ def gini(scores: Sequence[float]) -> float:
 
 @dataclass(frozen=True)
 class AgainstStandalone:
-    """What federation changed for each site, against training alone; in the unit of the scores that were given."""
+    """What federation changed for each site, compared with training alone; in the unit of the given scores."""
 
     pearson: float | None
-    """Do those who do well alone still do well? None where undefined: fewer than two sites, or all alike."""
+    """Whether sites that do well alone do well together; None if undefined: fewer than two sites, or all alike."""
     pearson_p: float | None
     euclid: float
     gain_by_site: dict[str, float]
-    """Above 0 where the site is better off together."""
+    """The score together minus the score alone: above 0 if the site is better off together."""
     mean_gain: float
     n_sites_worse: int
 
@@ -76,7 +76,7 @@ def against_standalone(dice_by_site: Mapping[str, float], standalone_by_site: Ma
     if not dice_by_site:
         raise FedceError("no site to compare with its Standalone model")
     if odd := dice_by_site.keys() ^ standalone_by_site.keys():
-        raise FedceError(f"no comparison with Standalone: only one of both runs has {', '.join(sorted(odd))}")
+        raise FedceError(f"no comparison with Standalone: only one of the two runs has {', '.join(sorted(odd))}")
     together = np.array([dice_by_site[site] for site in dice_by_site], np.float64)
     alone = np.array([standalone_by_site[site] for site in dice_by_site], np.float64)
     if not np.isfinite([together, alone]).all():
@@ -94,7 +94,7 @@ def against_standalone(dice_by_site: Mapping[str, float], standalone_by_site: Ma
 
 
 def pearson(a: ArrayLike, b: ArrayLike) -> tuple[float, float] | None:
-    """Pearson's correlation and its two-sided p; None where it is undefined (see `is_constant`)."""
+    """Pearson's correlation and its two-sided p; None if undefined (see `is_constant`)."""
     x, y = np.asarray(a, np.float64), np.asarray(b, np.float64)
     if is_constant(x) or is_constant(y):
         return None
@@ -103,6 +103,6 @@ def pearson(a: ArrayLike, b: ArrayLike) -> tuple[float, float] | None:
 
 
 def is_constant(values: ArrayLike) -> bool:
-    """Whether all values are the same but for rounding: then any order among them would be an accident."""
+    """Whether all values are equal up to rounding: any order among them would be an accident."""
     x = np.asarray(values, np.float64)
     return float(np.ptp(x)) <= 1e-12 * float(np.abs(x).max())

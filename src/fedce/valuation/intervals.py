@@ -1,8 +1,8 @@
 """Contributions with uncertainty: how far the shares rest on these rounds and on these validation cases.
 
-Rounds are taken as exchangeable up to autocorrelation: a contribution is a mean over rounds, so none of them, not even
-the first, has a place of its own, but neighbours resemble each other and are drawn together, in blocks. The intervals
-speak of this one training run; what another seed, or other training data, would have given is not in them.
+Rounds are taken as exchangeable up to autocorrelation: a contribution is a mean over rounds, so no round, not even the
+first, is special, but neighbouring rounds resemble each other and are drawn together, in blocks. The intervals describe
+this one training run; what another seed, or other training data, would have given is not in them.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -17,14 +17,14 @@ from scipy import stats
 from fedce.base.errors import ConfigError, FedceError
 
 Replay = Callable[[Sequence[int], int | None], Mapping[str, float]]
-"""All shares, recomputed from these rounds (with repeats, any number) and this replicate of the validation cases (None:
-as measured). Names the same sites every time: it decides what a site earns that none of the rounds measured."""
+"""All shares, recomputed from these rounds (any number, with repeats) and this replicate of the validation cases (None:
+as measured). Names the same sites every time, and decides what a site earns if none of the rounds measured it."""
 
 # Shares closer than this differ by rounding only.
 LEVEL = 1e-12
 MAX_SENTENCES = 5
 MOST_NAMED = 30
-"""Among more sites, pairs are counted and not named."""
+"""With more sites than this, pairs are counted and not named."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,13 +35,13 @@ class Intervals:
     draws: NDArray[np.float64]
     """Shares, n_draws x sites."""
     indistinguishable: tuple[tuple[str, str], ...]
-    """Pairs whose order no more than chance decides: each is ahead in more than (1 - level) / 2 of the draws."""
+    """Pairs whose order chance decides: each site is ahead in more than (1 - level) / 2 of the draws."""
     level: float
     block: int
     n_rounds_per_draw: int
 
     def of(self, sites: Collection[str]) -> "Intervals":
-        """For some of the sites alone."""
+        """The intervals of some of the sites."""
         kept = tuple(site for site in self.sites if site in sites)
         return replace(
             self,
@@ -53,7 +53,7 @@ class Intervals:
         )
 
     def ahead(self, a: str, b: str) -> float:
-        """In which fraction of the draws a's share exceeds b's; where they are level, half a draw each."""
+        """The fraction of the draws in which a's share exceeds b's; a draw in which they are level counts half."""
         return float(_ahead(self.draws[:, self.sites.index(a)], self.draws[:, self.sites.index(b)]))
 
 
@@ -78,7 +78,7 @@ def intervals(
     _check(n_rounds, n_replicates, n_draws, block, level)
     n_drawn = _n_rounds_per_draw(n_rounds, block, level)
     rounds = _block_draws(n_rounds, n_drawn, n_draws, block, rng)
-    # One replicate for all rounds of a draw: every round saw the same cases, so their luck doesn't average out.
+    # One replicate for all rounds of a draw: every round saw the same cases, so their luck does not average out.
     replicates = rng.integers(n_replicates, size=n_draws).tolist() if n_replicates else [None] * n_draws
     sites, draws = _replayed(replay(row, replicate) for row, replicate in zip(rounds, replicates, strict=True))
     low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2], axis=0)
@@ -95,7 +95,7 @@ def intervals(
 
 
 def _n_rounds_per_draw(n_rounds: int, block: int, level: float) -> int:
-    """Fewer than there are, so that the draws spread as much as the truth does about the shares.
+    """Fewer rounds than were measured, so that the draws spread as much as the truth does about the shares.
 
     Draws of all n rounds are too narrow twice: a few blocks differ less from their own mean than from the true one
     (variance (n - block) / n), and a spread learnt from n / block blocks calls for Student's quantile, not the normal
@@ -143,15 +143,15 @@ def _indistinguishable(sites: Sequence[str], draws: NDArray[np.float64], level: 
 
 def _ahead(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
     difference = a - b
-    # Twins are level in every draw. Counted as "not ahead", they would look perfectly told apart.
+    # Twins are level in every draw. Counted as "not ahead", they would look perfectly distinguishable.
     fractions: NDArray[np.float64] = (difference > LEVEL).mean(axis=0) + (np.abs(difference) <= LEVEL).mean(axis=0) / 2
     return fractions
 
 
 def sentences(found: Intervals, shares: Mapping[str, float], without: Sequence[str] = ()) -> list[str]:
-    """Which sites can't be told apart, in plain words: largest groups first, and at most five sentences.
+    """Sentences about sites that can't be told apart: largest groups first, and at most five sentences.
 
-    Then a sentence about the sites `without` an interval, which are not in `found`.
+    The last sentence is about the sites `without` an interval, which are not in `found`.
     """
     if missing := set(found.sites) - shares.keys():
         raise FedceError(f"no share is given for {sorted(missing)}")
@@ -199,12 +199,12 @@ def _told_apart(found: Intervals, shares: Mapping[str, float], who: str) -> list
 
 
 def _order_change(found: Intervals, first: str, second: str) -> float:
-    """In which fraction of the draws `second` is ahead; `first` has the larger share."""
+    """The fraction of the draws in which `second` is ahead; `first` has the larger share."""
     return 1 - found.ahead(first, second)
 
 
 def _groups(order: Sequence[str], pairs: Iterable[tuple[str, str]]) -> list[tuple[str, ...]]:
-    """Runs of neighbours by share, no two of whom can be told apart, and the pairs that no run holds.
+    """Runs of neighbours by share, no two of which can be told apart, and the pairs that no run holds.
 
     Runs may overlap: a may be like b and b like c, although a and c differ.
     """

@@ -1,4 +1,4 @@
-"""Cooperative games over named players: what each adds to what they reach together.
+"""Cooperative games over named players: what each player adds to what all reach together.
 
 A utility is asked for coalitions, and nothing else is known about it: it may retrain a model, rebuild one from recorded
 updates, or look a number up. Every function here asks for a coalition at most once.
@@ -38,7 +38,7 @@ def exact(utility: Utility, players: Sequence[str]) -> dict[str, float]:
 
 
 def coalitions(players: Sequence[str]) -> list[frozenset[str]]:
-    """All 2^N, from the empty one on; neighbours differ by one player (Gray code), so sums can be kept up to date."""
+    """All 2^N coalitions, the empty one first; neighbours differ by one player (Gray code), so sums can be updated."""
     _check_players(players)
     if len(players) > MAX_EXACT_PLAYERS:
         raise ConfigError(
@@ -64,11 +64,11 @@ class Sampled:
 
     values: dict[str, float]
     standard_errors: dict[str, float]
-    """Of sampling alone; what truncation leaves out is not in them. Zero where a single sweep gives no spread."""
+    """Errors of sampling alone, without what truncation leaves out; zero if there is only one sweep."""
     n_evaluations: int
     n_permutations: int
     converged: bool
-    """False if `max_permutations` ended the sampling; always False with `convergence` 0, which asks for all of them."""
+    """False if `max_permutations` ended the sampling; always False with `convergence` 0, which uses all of them."""
 
 
 def sampled(
@@ -80,9 +80,9 @@ def sampled(
     max_permutations: int = 2000,
     convergence: float = 0.05,
 ) -> Sampled:
-    """GTG-Shapley (Liu et al. 2022): guided, truncated permutation sampling; for more players than `exact` can bear.
+    """GTG-Shapley (Liu et al. 2022): guided, truncated permutation sampling; for more players than `exact` can handle.
 
-    `tolerance`, in the unit of the utility, truncates: a game whose whole gain is within it is worth 0 to everybody,
+    `tolerance`, in the unit of the utility, truncates: a game whose whole gain is within it is worth 0 to every player,
     and once a prefix is that close to U(all), the players after it add nothing. 0 truncates nothing.
     `convergence` stops when no standard error exceeds this fraction of the mean absolute value; 0 never stops early.
     The paper stops when the running mean moves little instead, which any running mean does in time, right or wrong.
@@ -112,7 +112,7 @@ def sampled(
 def _sweep(
     value: "_Remembered", players: Sequence[str], rng: np.random.Generator, tolerance: float
 ) -> NDArray[np.float64]:
-    """The mean gains over one permutation per player, each of whom comes first once (the guidance).
+    """The mean gains over one permutation per player, in which this player comes first (the guidance).
 
     First places are where gains are largest and differ most; dealing them out evenly is a stratified sample, so the
     mean over whole sweeps stays unbiased.
@@ -135,7 +135,7 @@ def _sweep(
 
 
 def _standard_errors(sweeps: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
-    """Sweeps are independent of each other, so their spread tells how far the mean may be off."""
+    """Sweeps are independent of each other, so their spread shows how far the mean may be off."""
     if len(sweeps) < 2:
         return np.zeros_like(sweeps[0])
     return np.asarray(np.std(sweeps, axis=0, ddof=1) / np.sqrt(len(sweeps)), np.float64)
@@ -152,9 +152,9 @@ class Shares:
 
     by_player: dict[str, float]
     clipped: tuple[str, ...]
-    """Those whose value was negative and counts as 0."""
+    """Players whose value was negative and counts as 0."""
     degenerate: bool
-    """Nobody's value was positive, so all got the same."""
+    """No value was positive, so all shares are equal."""
 
 
 def shares(values: Mapping[str, float]) -> Shares:
@@ -171,7 +171,7 @@ def shares(values: Mapping[str, float]) -> Shares:
 
 
 class _Remembered:
-    """A utility that is asked for each coalition once, and counts."""
+    """A utility that is asked for each coalition once, and counts the questions."""
 
     def __init__(self, utility: Utility) -> None:
         self._utility = utility

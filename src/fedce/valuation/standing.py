@@ -15,11 +15,11 @@ SAME = 1e-12
 
 @dataclass(frozen=True)
 class Standing:
-    """Who has the best mean, and who can't be told from it."""
+    """The name with the best mean, and the names whose means can't be told from it."""
 
     first: str
     level_with: tuple[str, ...]
-    """Those whose difference from the first does not exceed its uncertainty."""
+    """Names whose difference from the first does not exceed its uncertainty."""
 
     @property
     def is_shown(self) -> bool:
@@ -27,11 +27,11 @@ class Standing:
 
 
 def standing(values: Mapping[str, Sequence[float]], *, lowest: bool = False) -> Standing:
-    """The first by the mean of its values, and those that it is not shown to be ahead of.
+    """The name with the best mean, and the names that it is not shown to be ahead of.
 
-    Values are paired: the n-th of each is of the same seed. A difference is shown where a 95 % interval of the mean
-    paired difference (Student's, over the seeds) leaves out 0. The first was chosen for being first, so the level is
-    divided by the number of others (Bonferroni). One value each shows nothing.
+    Values are paired: the n-th value of each name is from the same seed. A difference is shown where a 95 % interval of
+    the mean paired difference (Student's, over the seeds) excludes 0. The first was chosen for being first, so the
+    level is divided by the number of others (Bonferroni). One value per name shows nothing.
 
     >>> standing({"a": [0.81, 0.84, 0.82], "b": [0.61, 0.63, 0.62]})
     Standing(first='a', level_with=())
@@ -62,7 +62,7 @@ def exceeds(
 
 
 def said(found: Standing, what: str, value: Callable[[str], str], title: Callable[[str], str] = str) -> str:
-    """A sentence about who is first in something, such as "highest average", that its uncertainty carries."""
+    """A sentence about which name is first in `what`, such as "highest average", as far as the uncertainty allows."""
     if found.is_shown:
         return f"{title(found.first)} has the {what} ({value(found.first)})."
     named = [f"{title(name)} ({value(name)})" for name in found.level_with[:MOST_NAMED]]

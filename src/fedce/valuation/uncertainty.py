@@ -14,24 +14,24 @@ from fedce.core.weights import normalise
 from fedce.valuation.intervals import Intervals, Replay, intervals, sentences
 
 MIN_ROUNDS = 10
-"""With fewer there is nothing to draw from."""
+"""With fewer rounds there is nothing to draw from."""
 MOST_POINTS = 12
-"""Rounds after which the intervals are worked out; a band through so many looks smooth."""
+"""Intervals are worked out after this many rounds, evenly spread; a band through as many points looks smooth."""
 
 
 @dataclass(frozen=True)
 class Uncertainty:
-    """How sure a run's shares are."""
+    """How certain a run's shares are."""
 
     intervals: Intervals | None
-    """Of the sites that have one; None if no site has."""
+    """The intervals of the sites that have one; None if no site has one."""
     reasons: Mapping[str, str] = field(default_factory=dict)
-    """Why a site has no interval, where others have one."""
+    """Why a site has no interval, if other sites have one."""
     none_because: str | None = None
     """Why no site has an interval."""
 
     def recorded(self, shares: Mapping[str, float]) -> dict[str, Any]:
-        """As results.json has it."""
+        """The entry of results.json."""
         found = self.intervals
         if found is None:
             return {"intervals": None, "no_intervals": self.none_because}
@@ -50,10 +50,10 @@ class Uncertainty:
 def contribution_intervals(
     algorithm: Algorithm, rounds: Rounds, shares: Mapping[str, float], seed: int, n_cases: Mapping[str, int]
 ) -> Uncertainty:
-    """95 % intervals of the shares, or why there are none. `n_cases`: validation cases by site, where they are known.
+    """95 % intervals of the shares, or why there are none. `n_cases`: validation cases by site, if they are known.
 
     Reputations (CFFL, CGSV, AFL) can't be worked out from rounds drawn at random: a replay of all rounds does not give
-    the shares back, and no interval is better than a wrong one.
+    the shares again, and no interval is better than a wrong one.
     """
     if not algorithm.traits.exchanges:
         return Uncertainty(None, none_because="every site trained alone, so there are no shares to be sure of")
@@ -104,11 +104,11 @@ def _reason(site: str, rounds: Rounds, n_cases: int) -> str | None:
 def intervals_over_rounds(
     algorithm: Algorithm, rounds: Rounds, seed: int, n_cases: Mapping[str, int]
 ) -> dict[int, Intervals]:
-    """By round number, at some rounds evenly spread: the intervals from the rounds up to there."""
+    """For some rounds, evenly spread: round number to the intervals from all rounds up to this one."""
     ends, seen = [], set[str]()
     for n, done in enumerate(rounds, 1):
         seen |= done.sites.keys()
-        # The ledger holds the shares of those who replied, so others' shares are not known after such a round.
+        # The ledger holds only the shares of sites that replied: after such a round other shares are not known.
         if n >= MIN_ROUNDS and seen == done.sites.keys():
             ends.append(n)
     chosen = np.unique(np.linspace(0, len(ends) - 1, min(MOST_POINTS, len(ends))).round().astype(int)).tolist()
@@ -122,7 +122,7 @@ def intervals_over_rounds(
 
 
 def _measured(algorithm: Algorithm, rounds: Rounds) -> Rounds | None:
-    """The rounds in which anybody earned something; None where the ledger does not hold what is earned by."""
+    """The rounds in which any site earned something; None if the ledger does not hold what credit follows from."""
     try:
         return [done for done in rounds if algorithm.gains(Credit(), algorithm.read(done.facts))]
     except LookupError:
@@ -161,12 +161,12 @@ def _replay_credit(
     terms = [algorithm.read(done.facts) for done in rounds]
     for i, site in enumerate(sites):
         sums[:, :, i, 1:] *= np.array(algorithm.lasting(terms, site))[:, None]
-    # Whom the guard knows, it knows by the whole run, however few of a site's rounds are drawn.
+    # The guard knows sites by the whole run, however few of a site's rounds are drawn.
     n_rounds = dict(zip(sites, sums[-1, :, :, 0].sum(axis=0).astype(int).tolist(), strict=True))
 
     def replay(chosen: Sequence[int], replicate: int | None) -> dict[str, float]:
         total = sums[-1 if replicate is None else replicate][list(chosen)].sum(axis=0)
-        # A site that is in none of the rounds earns as in the whole run.
+        # A site that is in none of the drawn rounds earns as in the whole run.
         total = np.where(total[:, :1] > 0, total, sums[-1].sum(axis=0))
         accounts = {site: Account(int(row[0]), tuple(row[1:].tolist())) for site, row in zip(sites, total, strict=True)}
         return algorithm.shares(Credit(accounts), n_rounds)
@@ -175,7 +175,7 @@ def _replay_credit(
 
 
 def _resampled(recorded: Mapping[str, Facts], replicate: int | None, as_measured: frozenset[str]) -> dict[str, Facts]:
-    """What the ledger holds of a round, with errors on other validation cases."""
+    """What the ledger holds of a round, with errors on resampled validation cases."""
 
     def facts_of(site: str, facts: Facts) -> Facts:
         if facts["err"] is None or replicate is None or site in as_measured:
@@ -186,14 +186,14 @@ def _resampled(recorded: Mapping[str, Facts], replicate: int | None, as_measured
 
 
 def _rows(algorithm: Algorithm, facts: Mapping[str, Facts], sites: Sequence[str]) -> list[tuple[float, ...]]:
-    """Of each site, whether it was measured and what it earned."""
+    """For each site, whether it was measured, followed by what it earned."""
     gains = algorithm.gains(Credit(), algorithm.read(facts))
     nothing = (0.0,) * (1 + len(next(iter(gains.values()))))
     return [(1.0, *gains[site]) if site in gains else nothing for site in sites]
 
 
 def _replay_weights(rounds: Rounds, sites: Sequence[str]) -> Replay:
-    """Other methods: the mean weight over any rounds, relative to an equal share."""
+    """For other methods: the mean weight over any rounds, relative to an equal share."""
     weights = np.array(
         [
             [len(done.sites) * (done.sites[site].weight if site in done.sites else np.nan) for site in sites]
