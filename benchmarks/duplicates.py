@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from scipy import ndimage
 
-from fedce.base.config import DataConfig
+from fedce.base.tables import DataConfig
 from fedce.data import duplicates
 from fedce.data.duplicates import WHOLE, find_duplicates
 from fedce.data.likeness import layouts

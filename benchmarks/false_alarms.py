@@ -17,7 +17,8 @@ from typing import Any
 
 from scipy import stats
 
-from fedce.base.config import BUILT_IN, Config, parse
+from fedce.base.config import Config, parse
+from fedce.base.tables import BUILT_IN
 from fedce.questions.jobs import Store
 from fedce.record.entries import Round
 from fedce.record.folder import RunFolder

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
-from fedce.base.config import BUILT_IN, Attack, Config, parse
+from fedce.base.config import Attack, Config, parse
+from fedce.base.tables import BUILT_IN
 from fedce.data import load_sites
 from fedce.questions.jobs import Store
 from fedce.site.attacks import ATTACKS

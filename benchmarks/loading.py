@@ -15,8 +15,8 @@ from time import perf_counter
 import torch
 from benchmarks.photographs import write_sites
 
-from fedce.base.config import DataConfig, ModelConfig, TrainConfig
 from fedce.base.errors import Problems
+from fedce.base.tables import DataConfig, ModelConfig, TrainConfig
 from fedce.data import load_sites
 from fedce.data.items import find_items
 from fedce.data.pixels import FOREGROUND

@@ -13,8 +13,9 @@ from urllib.parse import unquote
 import pytest
 from rich.console import Console
 
-from fedce.base.config import AlgorithmConfig, Config, FreeRiderConfig
+from fedce.base.config import Config
 from fedce.base.files import read_sealed, write_sealed
+from fedce.base.tables import AlgorithmConfig, FreeRiderConfig
 from fedce.data import load_sites
 from fedce.pictures import plots
 from fedce.present.gains import gain_sentences

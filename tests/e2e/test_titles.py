@@ -6,7 +6,8 @@ import pytest
 
 from fedce.algorithms import ALGORITHMS
 from fedce.algorithms.titles import TITLES, printed_name, title_of
-from fedce.base.config import AlgorithmConfig, parse
+from fedce.base.config import parse
+from fedce.base.tables import AlgorithmConfig
 from fedce.present.pages.live import Record, values_of
 from fedce.questions.jobs import Store
 from fedce.record.folder import RunFolder

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import ndimage
 
-from fedce.base.config import DataConfig
+from fedce.base.tables import DataConfig
 from fedce.data import SiteData, Sites
 from fedce.data.duplicates import Duplicate, find_duplicates
 from fedce.data.likeness import close_likeness, details

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedce.base.config import ModelConfig, TrainConfig
+from fedce.base.tables import ModelConfig, TrainConfig
 from fedce.data.augment import Augment
 from fedce.learning import networks as models
 from fedce.learning.learner import Learner

@@ -8,13 +8,7 @@ import pytest
 from fedce import algorithms
 from fedce.algorithms import FedCE, FedCEAtSites
 from fedce.base.code import FETCHING, SAFE_LOSSES, SAFE_NETWORKS, code_in
-from fedce.base.config import (
-    Config,
-    dumps,
-    load,
-    parse,
-    parse_assignment,
-)
+from fedce.base.config import Config, dumps, load, parse, parse_assignment
 from fedce.base.errors import ConfigError
 from fedce.base.registry import load_object
 from fedce.record.folder import RunFolder

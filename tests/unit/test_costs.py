@@ -14,7 +14,8 @@ from benchmarks.server import Replies
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedce.algorithms import FedCE
-from fedce.base.config import ModelConfig, TrainConfig, parse
+from fedce.base.config import parse
+from fedce.base.tables import ModelConfig, TrainConfig
 from fedce.core.params import BLOCK, Entry, Layout, Params
 from fedce.data import load_sites
 from fedce.engines.local import LocalEngine

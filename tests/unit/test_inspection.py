@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import wasserstein_distance
 
-from fedce.base.config import DataConfig
+from fedce.base.tables import DataConfig
 from fedce.data import SiteData, Sites
 from fedce.data.cache import Origin
 from fedce.data.duplicates import Duplicate, Picture, find_duplicates, groups_with

@@ -7,8 +7,9 @@ from monai.losses import DiceLoss
 from monai.metrics import compute_dice
 from torch import nn
 
-from fedce.base.config import ModelConfig, TrainConfig, parse
+from fedce.base.config import parse
 from fedce.base.errors import ConfigError
+from fedce.base.tables import ModelConfig, TrainConfig
 from fedce.core.scoring import dice
 from fedce.learning.learner import Learner, NarrowUpsampling, counted, layout_of, make_loss, speed_up, to_input, to_unit
 from fedce.learning.networks import build, check_fits, choose_device

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from fedce import load_sites
 from fedce.algorithms import make
-from fedce.base.config import EngineConfig, load
+from fedce.base.config import load
 from fedce.base.files import digest_of
 from fedce.base.identity import Identity, coordinator
+from fedce.base.tables import EngineConfig
 from fedce.engines import starting
 from fedce.federation.lines import versions
 from fedce.federation.plan import resolve

@@ -11,8 +11,9 @@ from torch import nn
 from torch.nn import functional as F
 
 from fedce import load_sites, run
-from fedce.base.config import Config, ModelConfig, TrainConfig, dumps, load, parse
+from fedce.base.config import Config, dumps, load, parse
 from fedce.base.errors import ConfigError
+from fedce.base.tables import ModelConfig, TrainConfig
 from fedce.learning.learner import Learner
 from fedce.learning.networks import build, check_fits
 

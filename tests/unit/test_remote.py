@@ -12,10 +12,11 @@ from benchmarks.bits import rounds_of
 from safetensors.numpy import load_file
 
 import fedce as package
-from fedce.base.config import AlgorithmConfig, load
+from fedce.base.config import load
 from fedce.base.errors import ConfigError, RunError
 from fedce.base.identity import Identity, is_signed
 from fedce.base.keys import checked_key
+from fedce.base.tables import AlgorithmConfig
 from fedce.core.messages import Task
 from fedce.engines import remote
 from fedce.engines.remote import Event, RemoteEngine, Rules

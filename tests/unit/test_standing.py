@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedce.algorithms.titles import title_of
-from fedce.base.config import AlgorithmConfig
+from fedce.base.tables import AlgorithmConfig
 from fedce.questions.compare import Row
 from fedce.studies import ablation, fairness, performance
 from fedce.valuation import standing as module

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from fedce.base.config import AlgorithmConfig
 from fedce.base.identity import coordinator
+from fedce.base.tables import AlgorithmConfig
 from fedce.base.words import printable
 from fedce.present.progress import RunDisplay
 from fedce.present.watch import Watch

@@ -25,9 +25,10 @@ from fedce.algorithms.shared import ByMeanWeight
 from fedce.algorithms.standalone import Standalone
 from fedce.algorithms.trimmed_mean import TrimmedMean
 from fedce.algorithms.uniform import Uniform
-from fedce.base.config import Config, Guard
+from fedce.base.config import Config
 from fedce.base.errors import ConfigError, first_problem, nearest
 from fedce.base.registry import full_name, load_object
+from fedce.base.tables import Guard
 from fedce.core.algorithm import Algorithm
 from fedce.guard import Guarded
 

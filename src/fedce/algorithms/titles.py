@@ -3,7 +3,7 @@
 from dataclasses import fields
 
 from fedce.algorithms import ALGORITHMS
-from fedce.base.config import AlgorithmConfig
+from fedce.base.tables import AlgorithmConfig
 
 TITLES = {
     "standalone": "Standalone",

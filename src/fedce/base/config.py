@@ -1,279 +1,29 @@
 """An experiment file (TOML) as checked values. `fedce run --set train.lr=0.01` and Python use the same names."""
 
-import re
 import tomllib
 from collections.abc import Mapping
-from math import inf
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import tomli_w
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
 
 from fedce.base.errors import ConfigError, first_problem, nearest
-from fedce.base.keys import checked_key
 from fedce.base.recipes import PLAN, PLANNED, RECIPES, SMALL, filled, value_at
-from fedce.base.registry import full_name
-
-Positive = Annotated[int, Field(ge=1)]
-Share = Annotated[float, Field(gt=0, lt=1)]
-BUILT_IN = ("fundus6", "prostate6")
-ROUNDS_BY_SCALE = {"tiny": 3, "demo": 150, "paper": 200}
-ROUNDS_OF_A_FOLDER = 100
-Guard = Literal["standard", "off"]
-SITE_NAME = r"^\w[\w .\-]{0,99}$"
-"""A site on another machine: its name becomes the name of a folder there and here."""
-LONGEST_NAME = 120
-"""Bytes: a site's name, with a prefix and a suffix, becomes the name of a file."""
-
-
-def key_or_none(text: str) -> str:
-    return checked_key(text) if text else text
-
-
-def short_enough(name: str) -> str:
-    if len(name.encode()) > LONGEST_NAME:
-        raise ValueError(f"should have at most {LONGEST_NAME} bytes")
-    return name
-
-
-class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-def _one_of(name: str, known: tuple[str, ...], group: str, own: str) -> str:
-    """A built-in name or an import path as it is; a name that an installed package registers becomes its path."""
-    path = full_name(name, known, group)
-    if path not in known and ":" not in path:
-        raise ValueError(f"input should be {', '.join(map(repr, known))} or {own}{nearest(name, known)}")
-    return path
-
-
-DATA_KINDS = ("auto", "images", "volumes", "dicom", "datalist")
-
-
-def _format(name: str) -> str:
-    return _one_of(name, DATA_KINDS, "fedce.formats", "package.module:NAME")
-
-
-class DataConfig(_Table):
-    """The images, and how they become tensors."""
-
-    source: str = "fundus6"
-    """A built-in federation (fundus6, prostate6), a folder of sites, or a folder of datalists client_<site>.json."""
-    scale: Literal["tiny", "demo", "paper"] = "demo"
-    """Size of a built-in federation."""
-    format: Annotated[str, AfterValidator(_format)] = "auto"
-    """What a folder holds: image files, volumes (NIfTI, MetaImage, NRRD), a folder for each DICOM series, or lists; a
-    format of your own, at package.module:NAME, is read beside all of these."""
-    images: str | None = None
-    """A site's images, as a path in its folder with one *, e.g. images/* or *_image.png; unset: detected."""
-    masks: str | None = None
-    """A site's masks; the * stands for the same text as in images."""
-    root: str | None = None
-    """Folder that the paths in datalists start from, and must not leave; unset: the folder of the lists."""
-    size: Annotated[int, Field(ge=32, le=4096)] | None = None
-    """Side of the square images in pixels; unset: that of the scale, or of the files."""
-    resize: Literal["stretch", "pad", "crop"] = "stretch"
-    """How images get the size: stretch the whole image, pad it with black bars, or crop its middle square."""
-    intensity: Literal["auto", "percentile", "minmax"] | tuple[float, float] = "auto"
-    """How grey values of each image or volume are mapped to 0..255: from the 0.5th to the 99.5th percentile, from the
-    smallest to the largest, or from [low, high]; auto: 8-bit values stay as they are, others by percentile."""
-    slices: Literal["foreground", "all"] = "foreground"
-    """Slices of a volume that are trained on: slices with something marked, or all. Volumes are always scored whole."""
-    empty_slices: Annotated[float, Field(ge=0, le=1)] = 0.1
-    """With slices = "foreground": the fraction of the training volumes' empty slices that is trained on as well."""
-    plane: Literal["axial", "coronal", "sagittal"] = "axial"
-    """The plane in which a volume is cut into slices."""
-    sites: tuple[str, ...] = ()
-    """Use only these sites; empty: all sites."""
-    shards: Positive = 1
-    """Cut each site into this many sites, by cases, to try a larger federation."""
-    seed: Annotated[int, Field(ge=0)] = 0
-    """Seed of the built-in images and of the split; it is not the training seed, so that runs can share a split."""
-    split: tuple[Share, Share, Share] = (0.5, 0.25, 0.25)
-    """Fractions of the cases for training, validation and test."""
-    case_pattern: str | None = None
-    """A regular expression whose group is the case in a file's name, e.g. (P[0-9]+)_.*; unset: each file is a case."""
-    case_column: str | None = None
-    """Instead of case_pattern: a column of <site>/cases.csv (with a column file), or a key of a datalist's entries."""
-    groups: list[Annotated[list[str], Field(min_length=2)]] = []
-    """Groups of files that are too alike to be in two splits, e.g. [["frame-1", "frame-2"]]."""
-    classes: dict[str, list[Annotated[int, Field(ge=1, le=255)]]] | None = None
-    """Which mask values belong to which class, e.g. {disc = [128, 255], cup = [255]}; unset: any non-zero value."""
-    normalize: Literal["unit", "zscore"] = "unit"
-    """Scale grey values to [0, 1], or each image and channel to mean 0 and standard deviation 1."""
-
-    @field_validator("split")
-    @classmethod
-    def _sums_to_one(cls, split: tuple[float, float, float]) -> tuple[float, float, float]:
-        if abs(sum(split) - 1) > 1e-6:
-            raise ValueError("training, validation and test shares must sum to 1")
-        return split
-
-    @model_validator(mode="after")
-    def _built_in_classes(self) -> "DataConfig":
-        if self.classes is not None and self.source in BUILT_IN:
-            raise ValueError(f"{self.source} has its own classes; leave out data.classes")
-        return self
-
-    @field_validator("images", "masks")
-    @classmethod
-    def _has_one_star(cls, pattern: str | None) -> str | None:
-        if pattern is not None and (pattern.count("*") != 1 or ".." in pattern.split("/") or pattern.startswith("/")):
-            raise ValueError("expected a path inside the site's folder with one *, such as images/* or *_image.png")
-        return pattern
-
-    @field_validator("case_pattern")
-    @classmethod
-    def _is_an_expression(cls, pattern: str | None) -> str | None:
-        try:
-            re.compile(pattern or "")
-        except (re.error, RecursionError, OverflowError) as error:
-            raise ValueError(f"is not a regular expression ({error})") from None
-        return pattern
-
-    @field_validator("intensity")
-    @classmethod
-    def _is_a_window(cls, intensity: str | tuple[float, float]) -> str | tuple[float, float]:
-        if isinstance(intensity, tuple) and not -inf < intensity[0] < intensity[1] < inf:
-            raise ValueError("expected a window [low, high] with low below high, both finite")
-        return intensity
-
-    @model_validator(mode="after")
-    def _both_or_neither(self) -> "DataConfig":
-        if (self.images is None) != (self.masks is None):
-            raise ValueError("set both images and masks, or neither")
-        if self.case_pattern is not None and self.case_column is not None:
-            raise ValueError("set case_pattern or case_column, not both")
-        return self
-
-    @field_validator("classes")
-    @classmethod
-    def _has_values(cls, classes: dict[str, list[int]] | None) -> dict[str, list[int]] | None:
-        if classes is not None and (not classes or not all(classes.values())):
-            raise ValueError("every class needs at least one mask value")
-        return classes
-
-
-class ModelConfig(_Table):
-    """The network."""
-
-    name: str = "unet"
-    """unet (MONAI's), unet-classic (the paper's), another of MONAI's (monai.networks.nets:SegResNet), or your own
-    (package.module:Class)."""
-    channels: tuple[Annotated[int, Field(ge=1, le=65536)], ...] = (16, 32, 64, 128)
-    """Channels of each level of a U-Net."""
-    res_units: Annotated[int, Field(ge=0)] = 0
-    """Residual units of each level of unet."""
-    norm: Literal["batch", "instance", "group", "site", "site-affine"] = "batch"
-    """Normalisation of a U-Net. site: batch norm whose running statistics stay at each site; site-affine: its scale
-    and shift stay there too (FedBN). Both also apply to the norm layers of a network given by import path."""
-    options: dict[str, Any] = {}
-    """Constructor arguments of a network given by import path."""
-    weights: str | None = None
-    """A file of weights to start from (safetensors, or a plain state dict). Tensors that fit by name and shape are
-    used."""
-
-    @property
-    def stays(self) -> Literal["nothing", "statistics", "norms"]:
-        """The part of the model that never leaves a site during training."""
-        kept: dict[str, Literal["statistics", "norms"]] = {"site": "statistics", "site-affine": "norms"}
-        return kept.get(self.norm, "nothing")
-
-
-class TrainConfig(_Table):
-    """Training at a site. The defaults are the paper's (D12)."""
-
-    loss: str = "dice"
-    """dice, dice-ce, or an import path (package.module:Class) of a loss on logits and masks."""
-    loss_options: dict[str, Any] = {}
-    """Constructor arguments of a loss given by import path, e.g. {sigmoid = true} for monai.losses:TverskyLoss."""
-    optimizer: Literal["adam", "adamw", "sgd"] = "adam"
-    lr: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-3
-    betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.99)
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    """For sgd."""
-    weight_decay: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
-    augment: Literal["none", "flips", "standard"] = "none"
-    """Random changes of training images: flips, or flips with rotation, scale, shift, brightness and contrast."""
-    schedule: Literal["constant", "cosine", "poly"] = "constant"
-    """Learning rate over the rounds: constant, or falling to zero by a half cosine or by (1 - fraction done)^0.9."""
-    batch_size: Positive = 8
-    epochs: Positive = 1
-    """Local epochs per round."""
-    optimizer_state: Literal["persist", "reset"] = "persist"
-    """Keep the optimizer's moments from round to round, or reset them in each round."""
-
-    @model_validator(mode="after")
-    def _built_in_loss(self) -> "TrainConfig":
-        if self.loss_options and ":" not in self.loss:
-            raise ValueError(f"loss_options are for a loss by import path; {self.loss!r} has none, leave them out")
-        return self
-
-
-class AlgorithmConfig(BaseModel):
-    """The algorithm; its options stand beside its name."""
-
-    model_config = ConfigDict(extra="allow", frozen=True)
-    name: str = "fedce"
-
-    @model_validator(mode="before")
-    @classmethod
-    def _is_a_table(cls, value: Any) -> Any:
-        if isinstance(value, str):
-            raise ValueError("is a table; write algorithm.name")
-        return value
-
-    @property
-    def options(self) -> dict[str, Any]:
-        return dict(self.model_extra or {})
-
-
-ENGINES = ("local", "flower", "nvflare")
-
-
-def _engine(name: str) -> str:
-    return _one_of(name, ENGINES, "fedce.engines", "package.module:function")
-
-
-class EngineConfig(_Table):
-    """What carries out the run. Only the device can change the results."""
-
-    name: Annotated[str, AfterValidator(_engine)] = "local"
-    """local: processes on this machine; flower, nvflare: a real federation; or your own at package.module:function."""
-    workers: Annotated[int, Field(ge=0)] = 0
-    """Number of processes; 0: one for each core; 1: the run stays in one process."""
-    device: str = "auto"
-    """auto (CUDA, else MPS, else CPU), cpu, cuda, cuda:1, mps."""
-    min_sites: Annotated[int, Field(ge=2)] = 2
-    """The run stops at a round with fewer usable replies than this."""
-    checkpoint_seconds: Annotated[float, Field(ge=0)] = 20.0
-    """A killed run loses at most this much work, or one round if a round takes longer; 0 saves after every round.
-    Engines other than local, and runs with sites_per_round, always save after every round."""
-    members: dict[
-        Annotated[str, Field(pattern=SITE_NAME), AfterValidator(short_enough)],
-        Annotated[str, AfterValidator(key_or_none)],
-    ] = {}
-    """Sites that may take part: name to public key ("" accepts the first key that comes); empty: any site. This key and
-    those below are for engines whose sites are on other machines."""
-    join_seconds: Annotated[float, Field(gt=0)] = 120.0
-    """The first round starts when all members have joined, or after this time with at least min_sites."""
-    deadline_seconds: Annotated[float, Field(gt=0)] | None = None
-    """A round waits no longer than this for slow sites, as long as min_sites have replied."""
-    tell: Literal["own", "all"] = "own"
-    """Whose contributions a site gets to see: its own, or those of all sites."""
-
-
-class FreeRiderConfig(_Table):
-    """The free-rider detector, and planted cheats to try it on."""
-
-    detect: bool = False
-    """Score every site in every round; costs one more validation pass per round."""
-    score: Literal["default", "literal"] = "default"
-    """default: novelty times error difference (D13); literal: the paper's product, with local-global similarity."""
-    plant: dict[str, str] = {}
-    """Sites that cheat, to try the detector and the guard on: site to kind of cheating (docs/trust.md)."""
+from fedce.base.tables import (
+    BUILT_IN,
+    ROUNDS_BY_SCALE,
+    ROUNDS_OF_A_FOLDER,
+    AlgorithmConfig,
+    DataConfig,
+    EngineConfig,
+    FreeRiderConfig,
+    Guard,
+    ModelConfig,
+    Positive,
+    Table,
+    TrainConfig,
+)
 
 
 def _recipe(name: str) -> str:
@@ -282,7 +32,7 @@ def _recipe(name: str) -> str:
     return name
 
 
-class Config(_Table):
+class Config(Table):
     """One experiment.
 
     >>> config = parse({"seed": 3, "train": {"lr": 0.01}})

@@ -73,7 +73,7 @@ def run(
     as_json: bool,
 ) -> None:
     """Train one model across sites, and record what each site contributed."""
-    from fedce.base.config import BUILT_IN
+    from fedce.base.tables import BUILT_IN
     from fedce.present.terminal import Terminal
 
     named = {

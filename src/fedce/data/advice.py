@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fedce.base.config import BUILT_IN
+from fedce.base.tables import BUILT_IN
 from fedce.data.sites import Sites
 
 MOST_NUMBERS = 4

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from fedce.base.config import BUILT_IN, DataConfig
 from fedce.base.errors import DataError, first_problem
 from fedce.base.files import read_sealed
+from fedce.base.tables import BUILT_IN, DataConfig
 from fedce.data.inspection import grey_values
 from fedce.data.sites import Notify, SiteData, Sites, chunks, load_site, load_sites
 

@@ -16,9 +16,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedce.base.config import DATA_KINDS
 from fedce.base.errors import ConfigError, DataError
 from fedce.base.registry import find
+from fedce.base.tables import DATA_KINDS
 from fedce.data import dicom, pixels, volumes
 from fedce.data.pixels import MAX_PIXELS, Bytes, Classes, Intensity, image_bytes, label_values
 

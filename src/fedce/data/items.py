@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fedce.base.config import BUILT_IN, LONGEST_NAME, DataConfig
 from fedce.base.errors import DataError, Problems, nearest
+from fedce.base.tables import BUILT_IN, LONGEST_NAME, DataConfig
 from fedce.data.formats import FORMATS, NOT_READ, File, Format, Formats, ending
 from fedce.data.splits import NAMES
 

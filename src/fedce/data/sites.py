@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedce.base.config import BUILT_IN, DataConfig, parse
+from fedce.base.config import parse
 from fedce.base.errors import DataError, Problems, nearest
+from fedce.base.tables import BUILT_IN, DataConfig
 from fedce.data import cache as site_cache
 from fedce.data import synthetic
 from fedce.data.cache import Cached, Frame, Origin

@@ -19,9 +19,10 @@ from threading import Thread
 from time import monotonic, sleep
 from typing import TextIO
 
-from fedce.base.config import BUILT_IN, dumps, load
+from fedce.base.config import dumps, load
 from fedce.base.errors import EngineError, ReplyError
 from fedce.base.files import private_folder
+from fedce.base.tables import BUILT_IN
 from fedce.site.wire import Parcel
 
 START_SECONDS = 120.0

@@ -10,10 +10,11 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from fedce import __version__, algorithms
-from fedce.base.config import Config, Guard, load_recorded, parse
+from fedce.base.config import Config, load_recorded, parse
 from fedce.base.errors import ConfigError, RunError
 from fedce.base.recipes import PLAN
 from fedce.base.registry import load_object
+from fedce.base.tables import Guard
 from fedce.core.algorithm import Algorithm, State
 from fedce.core.messages import Member
 from fedce.data import Sites, load_sites

@@ -10,8 +10,9 @@ import numpy as np
 
 from fedce import algorithms
 from fedce.base.code import code_in
-from fedce.base.config import BUILT_IN, Config
+from fedce.base.config import Config
 from fedce.base.errors import ConfigError, nearest
+from fedce.base.tables import BUILT_IN
 from fedce.core.algorithm import Algorithm, State
 from fedce.core.messages import Member, Reply, Task
 from fedce.core.params import Layout, Params, part_of, shared_layout

@@ -16,9 +16,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedce.base.config import TrainConfig
 from fedce.base.errors import ConfigError, DataError, nearest
 from fedce.base.registry import full_name, load_object
+from fedce.base.tables import TrainConfig
 from fedce.core.params import KINDS, MAX_EXACT_COUNT, Entry, Kind, Layout, Params, Vector
 from fedce.core.scoring import Counts
 from fedce.core.site import Moments, Pull, Trained

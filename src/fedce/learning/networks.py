@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from fedce.base.config import ModelConfig
 from fedce.base.errors import ConfigError, nearest
 from fedce.base.registry import full_name, load_object
+from fedce.base.tables import ModelConfig
 from fedce.learning.classic_unet import ClassicUNet
 
 NETWORKS = ("unet", "unet-classic")

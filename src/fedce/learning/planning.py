@@ -17,9 +17,10 @@ import tomli_w
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from fedce.base.config import Config, ModelConfig, parse
+from fedce.base.config import Config, parse
 from fedce.base.errors import DataError
 from fedce.base.recipes import PLAN, PLANNED, SMALL, filled, value_at
+from fedce.base.tables import ModelConfig
 from fedce.data.fingerprint import Fingerprint, Known, look_at, read_fingerprint
 from fedce.data.sites import Notify
 from fedce.learning import networks

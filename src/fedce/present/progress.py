@@ -13,7 +13,8 @@ from fedce.base.words import duration, printable
 from fedce.present.terminal import Terminal, safe_text
 
 if TYPE_CHECKING:
-    from fedce.base.config import AlgorithmConfig, Config
+    from fedce.base.config import Config
+    from fedce.base.tables import AlgorithmConfig
     from fedce.core.messages import Member
     from fedce.federation.session import RoundSeen
     from fedce.questions.doctor import Finding

@@ -8,8 +8,9 @@ from statistics import fmean
 from typing import Any
 
 from fedce.algorithms.titles import printed_name
-from fedce.base.config import AlgorithmConfig, Config
+from fedce.base.config import Config
 from fedce.base.files import csv_text, write_bytes
+from fedce.base.tables import AlgorithmConfig
 from fedce.federation.session import Result
 from fedce.questions.jobs import Progress, Store
 from fedce.questions.metrics import MetricTable, OverSeeds, metric_tables, over_seeds

@@ -21,9 +21,10 @@ from typing import Any
 import torch
 
 from fedce import __version__
-from fedce.base.config import Config, DataConfig
+from fedce.base.config import Config
 from fedce.base.errors import EngineError, FedceError, RunError
 from fedce.base.files import digest_of, write_bytes
+from fedce.base.tables import DataConfig
 from fedce.data import Sites, load_sites
 from fedce.engines.local import can_fork, default_workers
 from fedce.engines.shared import serve_parent

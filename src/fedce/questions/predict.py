@@ -8,9 +8,9 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from fedce.base.config import DataConfig
 from fedce.base.errors import ConfigError, DataError, Problems, RunError
 from fedce.base.files import read_tensors, write_bytes, writing
+from fedce.base.tables import DataConfig
 from fedce.core.params import Params, from_named
 from fedce.data.formats import File, Formats
 from fedce.data.overlays import overlay

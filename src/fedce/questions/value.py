@@ -6,8 +6,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from fedce.base.config import AlgorithmConfig, Config, load
+from fedce.base.config import Config, load
 from fedce.base.errors import ConfigError, nearest
+from fedce.base.tables import AlgorithmConfig
 from fedce.federation.session import Result
 from fedce.questions.jobs import Progress, Store
 from fedce.record.folder import RunFolder

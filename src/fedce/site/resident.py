@@ -11,10 +11,11 @@ from time import time
 import torch
 
 from fedce import algorithms
-from fedce.base.config import BUILT_IN, Config
+from fedce.base.config import Config
 from fedce.base.errors import ConfigError, DataError, FedceError, RunError
 from fedce.base.files import Arrays, append_line
 from fedce.base.identity import Identity
+from fedce.base.tables import BUILT_IN
 from fedce.core.messages import Task
 from fedce.core.params import shared_layout
 from fedce.core.site import Memory, Site

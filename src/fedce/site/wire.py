@@ -24,7 +24,6 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as tensors_from_bytes
 from safetensors.numpy import save as tensors_to_bytes
 
-from fedce.base.config import SITE_NAME, short_enough
 from fedce.base.errors import ReplyError, first_problem
 from fedce.base.ranges import (
     MAX_METRICS,
@@ -38,6 +37,7 @@ from fedce.base.ranges import (
     Seconds,
     TrainImages,
 )
+from fedce.base.tables import SITE_NAME, short_enough
 from fedce.core.messages import MAX_MODELS, Choice, Evaluation, Member, Reply, Task
 from fedce.core.params import Layout, Params
 

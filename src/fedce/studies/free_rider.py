@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedce.base.config import Config, FreeRiderConfig
+from fedce.base.config import Config
+from fedce.base.tables import FreeRiderConfig
 from fedce.federation.session import Result
 from fedce.guard.alarms import history
 from fedce.record.entries import Round

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from statistics import fmean
 
-from fedce.base.config import AlgorithmConfig, Config, FreeRiderConfig, Guard
+from fedce.base.config import Config
+from fedce.base.tables import AlgorithmConfig, FreeRiderConfig, Guard
 from fedce.site.attacks import ATTACKS
 from fedce.studies.base import Cell, Context, Outcome, Study, Table
 

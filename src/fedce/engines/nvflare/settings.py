@@ -13,9 +13,9 @@ from typing import Any
 import tomli_w
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from fedce.base.config import BUILT_IN
 from fedce.base.errors import ConfigError, FedceError, first_problem
 from fedce.base.files import read_json, write_bytes, write_json
+from fedce.base.tables import BUILT_IN
 
 FILE = "fedce.toml"
 EXPERIMENT, STARTED = "experiment.toml", "started.json"

@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from fedce.algorithms.titles import printed_name
-from fedce.base.config import BUILT_IN, Config
+from fedce.base.config import Config
 from fedce.base.files import read_tensors
+from fedce.base.tables import BUILT_IN
 from fedce.record.entries import DataFacts
 from fedce.record.folder import RunFolder
 
