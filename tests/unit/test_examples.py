@@ -13,11 +13,19 @@ from fedce.core.credit import Credit
 from fedce.core.messages import Evaluation, Member, Reply, Task
 from fedce.core.params import Layout, Params
 from fedce.core.site import Memory, Site
+from fedce.data.formats import Format
+from fedce.data.sites import SiteData, Sites
+from fedce.engines.courier import Courier
+from fedce.engines.local import LocalEngine
 from fedce.federation.asking import Engine
 from fedce.federation.session import Observer, Result
 from fedce.guard import Guarded
+from fedce.learning.metrics import Metric
+from fedce.present.columns import Column
+from fedce.questions.jobs import Store
 from fedce.record.folder import RunFolder
 from fedce.record.ledger import Ledger
+from fedce.studies.base import Study
 
 PACKAGE = Path(fedce.__file__).parent
 WITH_EXAMPLES = [
@@ -28,6 +36,7 @@ WITH_EXAMPLES = [
 MET_FIRST = (
     *(Algorithm, Traits, State, Task, Reply, Member, Evaluation, Credit, Params, Layout, Guarded, Memory, Site),
     *(Engine, RunFolder, Ledger, Result, Observer, Config),
+    *(Sites, SiteData, fedce.load_sites, fedce.run, Format, Metric, Courier, LocalEngine, Store, Study, Column),
 )
 
 
