@@ -234,10 +234,10 @@ def test_who_is_better_off_alone_is_named_as_far_as_intervals_show_it():
     gain = {"a": -0.1, "b": 0.01, "c": 0.1, "d": 0.2}
     intervals = {"a": [-0.15, -0.05], "b": [-0.1, 0.1], "c": None, "d": [0.1, 0.3]}
     assert gain_sentences({"gain": gain, "gain_interval": intervals}) == [
-        "Worse off than alone: a (-0.100; -0.150 to -0.050).",
-        "Better off than alone: d (+0.200; +0.100 to +0.300).",
-        "No difference from training alone that this run can show: b (+0.010; -0.100 to +0.100), "
-        "c (+0.100; too few test cases for an interval).",
+        "Worse off than alone, in Dice with its 95 % interval: a -0.100 (-0.150 to -0.050).",
+        "Better off than alone, in Dice with its 95 % interval: d +0.200 (+0.100 to +0.300).",
+        "No difference from training alone that this run can show: b +0.010 (-0.100 to +0.100), "
+        "c +0.100 (too few test cases for an interval).",
     ]
     assert gain_sentences({}) == []
 

@@ -16,9 +16,9 @@ def gain_sentences(results: Mapping[str, Any]) -> list[str]:
     level = [site for site in gain if site not in shown]
     said = []
     if losing:
-        said.append(f"Worse off than alone: {_named(losing, gain, intervals)}.")
+        said.append(f"Worse off than alone, in Dice with its 95 % interval: {_named(losing, gain, intervals)}.")
     if gaining:
-        said.append(f"Better off than alone: {_named(gaining, gain, intervals)}.")
+        said.append(f"Better off than alone, in Dice with its 95 % interval: {_named(gaining, gain, intervals)}.")
     if level:
         said.append(
             f"No difference from training alone that this run can show: {_named(level, gain, intervals)}"
@@ -28,11 +28,11 @@ def gain_sentences(results: Mapping[str, Any]) -> list[str]:
 
 
 def _named(sites: list[str], gain: Mapping[str, float], intervals: Mapping[str, Any]) -> str:
-    return ", ".join(f"{site} ({gain[site]:+.3f}{_ends(intervals.get(site))})" for site in sites)
+    return ", ".join(f"{site} {gain[site]:+.3f} ({_ends(intervals.get(site))})" for site in sites)
 
 
 def _ends(interval: Any) -> str:
-    return "; too few test cases for an interval" if interval is None else "; {:+.3f} to {:+.3f}".format(*interval)
+    return "too few test cases for an interval" if interval is None else "{:+.3f} to {:+.3f}".format(*interval)
 
 
 def keeps_sentence(results: Mapping[str, Any]) -> list[str]:
