@@ -93,7 +93,7 @@ def damage_mask_values(root):
     [
         (damage_missing_mask, "site 'north': image '3.png' has no mask of the same name"),
         (damage_missing_image, "site 'south': mask '3.png' has no image of the same name"),
-        (damage_mask_size, "north/masks/2.png is 16x16, its image 32x32"),
+        (damage_mask_size, "north/masks/2.png is 16x16 pixels"),
         (damage_empty_site, "site 'empty' is empty"),
         (damage_no_masks_folder, "site 'half' is empty"),
         (damage_unreadable, "1.png"),
