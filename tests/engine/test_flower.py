@@ -34,7 +34,7 @@ WAITING = {**SMALL, "engine.min_sites": len(HOSPITALS)}
 """Who is away is waited for: on a busy machine a start may take longer than Flower waits until it calls a node gone."""
 LIMIT = 300.0
 """Seconds; a run that takes longer hangs."""
-REFUSED = "another key than the 'east' that joined before"
+REFUSED = "another key than the site 'east' that joined before"
 
 
 def test_the_same_bits_and_nobody_outside_is_spoken_to(tmp_path: Path, images: Path, planned: Path):

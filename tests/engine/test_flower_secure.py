@@ -164,5 +164,5 @@ def test_after_a_drop_out_the_site_leaves_itself_out_with_the_weight_that_it_had
 
 
 def test_the_guard_can_not_be_asked_for():
-    with pytest.raises(ConfigError, match="nobody sees single updates"):
+    with pytest.raises(ConfigError, match="only sums are visible here"):
         SecureFedCE(options={"guard": "standard"})
