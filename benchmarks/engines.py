@@ -75,6 +75,7 @@ def run_local(data: Path, out: Path, rounds: int, engine: str) -> float:
     """Run the command as a user would; returns the seconds from its start to its end."""
     changes = [f"--set={key}={json.dumps(value)}" for key, value in changes_of(data, rounds).items()]
     command = [sys.executable, "-m", "fedce", "run", "--engine", engine, "--out", str(out), *changes]
+    command += ["--set", "recipe=small"]
     began = monotonic()
     subprocess.run(command, check=True, capture_output=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
     return monotonic() - began

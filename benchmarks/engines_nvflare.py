@@ -88,6 +88,7 @@ def ours(folder: Path, n_rounds: int) -> tuple[list[float], float]:
     run = RunFolder(folder / "run")
     with Programs(folder / "logs", {"PYTHONPATH": path}) as programs:
         command = [sys.executable, "-m", "fedce", "run", "--engine", "nvflare", "--out", str(run.path), *changes]
+        command += ["--set", "recipe=small"]
         programs.start("run", command)
         wait_for(run.rounds, LIMIT, "no round")
         pid = client_process(programs.running["run"].pid)

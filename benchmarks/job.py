@@ -70,7 +70,18 @@ def our_command(given: Given) -> list[str]:
     options = [f"model.channels={list(job.channels)}", f"model.res_units={job.res_units}"]
     changes = [f"--set={option}" for option in options]
     where = ["--data", str(given.data), "--out", str(given.out)]
-    return [sys.executable, "-m", "fedce", "run", *where, "--rounds", str(job.rounds), *changes]
+    return [
+        sys.executable,
+        "-m",
+        "fedce",
+        "run",
+        *where,
+        "--rounds",
+        str(job.rounds),
+        "--set",
+        "recipe=small",
+        *changes,
+    ]
 
 
 def our_notes(out: Path) -> Notes:

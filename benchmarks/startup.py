@@ -34,7 +34,8 @@ def seconds(arguments: Sequence[str], cwd: Path) -> float:
 def measure(repeats: int) -> list[Figure]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        run = ["-m", "fedce", "run", "--scale", "tiny", "--set", "rounds=1", "--out", "run", "--replace"]
+        run = ["-m", "fedce", "run", "--scale", "tiny", "--set", "rounds=1", "--set", "recipe=small"]
+        run += ["--out", "run", "--replace"]
         commands = {
             "python": ["-c", "pass"],
             "numpy": ["-c", "import numpy"],

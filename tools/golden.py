@@ -26,7 +26,7 @@ from fedce.algorithms import ALGORITHMS
 from fedce.cli import main as fedce
 from fedce.record.folder import RunFolder
 
-TINY = ("--scale", "tiny", "--workers", "1", "--set", "model.channels=[4,8]")
+TINY = ("--scale", "tiny", "--workers", "1", "--set", "model.channels=[4,8]", "--set", "recipe=small")
 READINGS: Mapping[str, Sequence[str]] = {
     "fedce at the sites": ("algorithm.estimate=site",),
     "fedce in NVFlare's order": ("algorithm.preset=nvflare",),
