@@ -88,6 +88,13 @@ def test_reconstruction_is_refused_where_it_would_be_wrong(store: Store, name):
         value(config(algorithm={"name": name}), "reconstruction", store)
 
 
+def test_what_is_valued_is_the_common_model():
+    """A left-out site that trains on by itself would hide what it loses."""
+    for method in ("loo", "shapley", "reconstruction"):
+        runs = trainings(config(personalise=3, alone=True), method, ["site1", "site2", "site3"])
+        assert all((run.personalise, run.alone) == (0, False) for run in runs)
+
+
 def test_the_store_knows_the_code_and_the_device(store: Store, monkeypatch):
     before = store.path(config())
     monkeypatch.setattr("fedce.questions.jobs._code_version", lambda: "another")

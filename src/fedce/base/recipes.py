@@ -8,6 +8,7 @@ Tree = Mapping[str, Any]
 SMALL, PLAN = "small", "plan"
 PLANNED = (
     "rounds",
+    "personalise",
     "data.normalize",
     "model.channels",
     "model.norm",

@@ -45,6 +45,8 @@ SECONDS_AN_IMAGE = 0.0005
 BACKWARD_TOO = 3
 """A step of training takes about three forward passes."""
 PROCESS_BYTES = 500e6
+PERSONAL_PART = 0.05
+"""Rounds after the last one in which a site trains on by itself, as a part of all rounds."""
 OBLONG = 1.25
 """Images longer than this multiple of their shorter side are padded and not stretched."""
 
@@ -65,6 +67,7 @@ def plan_of(known: Known) -> list[Chosen]:
     height, width = known.shape or (sites[0].heights[1], sites[0].widths[1])
     return [
         _rounds(sites),
+        _personalise(sites),
         *([size, *_resize(sites)] if size else []),
         _normalize(),
         _channels(size.value if size else min(height, width)),
@@ -179,9 +182,17 @@ def _epochs(sites: Sequence[Fingerprint]) -> Chosen:
     return Chosen("train.epochs", n, f"the median site then makes {n * _steps(sites)} steps in a round")
 
 
+def _n_rounds(sites: Sequence[Fingerprint]) -> int:
+    return max(FEWEST_ROUNDS, min(MOST_ROUNDS, ceil(STEPS / (_n_epochs(sites) * _steps(sites)))))
+
+
+def _personalise(sites: Sequence[Fingerprint]) -> Chosen:
+    reason = "at the end each site trains on by itself, and keeps the model that its own validation images find best"
+    return Chosen("personalise", max(2, round(PERSONAL_PART * _n_rounds(sites))), reason)
+
+
 def _rounds(sites: Sequence[Fingerprint]) -> Chosen:
-    a_round = _n_epochs(sites) * _steps(sites)
-    n = max(FEWEST_ROUNDS, min(MOST_ROUNDS, ceil(STEPS / a_round)))
+    a_round, n = _n_epochs(sites) * _steps(sites), _n_rounds(sites)
     return Chosen("rounds", n, f"the median site makes {n * a_round} steps in all, {a_round} a round")
 
 

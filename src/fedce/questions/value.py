@@ -42,6 +42,8 @@ class Valuation:
 
 def trainings(config: Config, method: str, sites: Sequence[str]) -> list[Config]:
     """All trainings that a method needs; the training with all sites comes first."""
+    # The common model is valued: a site that trains on by itself would make up for what the others leave out.
+    config = config.model_copy(update={"personalise": 0, "alone": False})
     if config.leave_out:
         raise ConfigError(
             f"the experiment already leaves out {', '.join(config.leave_out)}; value the whole federation"
