@@ -190,3 +190,10 @@ def test_a_network_of_ones_own_is_taken_as_it_is():
     tree = {"recipe": "plan", "data": {"scale": "tiny"}, "model": {"name": "monai.networks.nets:BasicUNet"}}
     assert planned(tree).config.model.norm == "batch"
     assert planned({**tree, "model": {"name": "unet"}}).config.model.norm == "site"
+
+
+def test_a_sites_name_can_not_break_the_file():
+    site = fingerprint_of(load_sites("fundus6", scale="tiny")[0], ("disc", "cup"))
+    sites = tuple(site.model_copy(update={"site": name}) for name in ("north\nrounds = 1", "south"))
+    made = completed_by({}, plan_of(Known(sites)))
+    assert parse(tomllib.loads(as_toml(made, {}, []))) == made.config

@@ -21,6 +21,7 @@ from fedce.base.config import Config, parse
 from fedce.base.errors import DataError
 from fedce.base.recipes import PLAN, PLANNED, SMALL, filled, value_at
 from fedce.base.tables import ModelConfig
+from fedce.base.words import printable
 from fedce.data.fingerprint import Fingerprint, Known, look_at, read_fingerprint
 from fedce.data.sites import Notify
 from fedce.learning import networks
@@ -268,7 +269,9 @@ def as_toml(planned: Planned, tree: Mapping[str, Any], head: Sequence[str]) -> s
 def _line(key: str, value: Any, reasons: Mapping[str, str]) -> str:
     text = tomli_w.dumps({key.rpartition(".")[2]: value}, multiline_strings=False).rstrip("\n")
     text = re.sub(r"\s*\n\s*", " ", text)  # A list of numbers fits into a line.
-    return f"{text.replace('[ ', '[').replace(', ]', ']')}" + (f"  # {reasons[key]}" if key in reasons else "")
+    return f"{text.replace('[ ', '[').replace(', ]', ']')}" + (
+        f"  # {printable(reasons[key])}" if key in reasons else ""
+    )
 
 
 @dataclass(frozen=True)
