@@ -2,6 +2,7 @@
 
 import json
 import tomllib
+from math import inf
 from pathlib import Path
 
 import numpy as np
@@ -72,8 +73,10 @@ def test_the_order_of_the_sites_does_not_matter(sites, random):
 
 @given(federations)
 def test_the_file_of_a_plan_is_the_plan(sites):
-    made = completed_by({"seed": 3}, plan_of(Known(tuple(sites))))
-    text = as_toml(made, {"seed": 3}, ["two", "lines"])
+    tree = {"seed": 3, "max_length": inf, "data": {"classes": {"disc": [128, 255], 'the "cup"': [255]}}}
+    tree |= {"train": {"lr": 1e-4, "loss_options": {"sigmoid": True}, "loss": "monai.losses:DiceLoss"}}
+    made = completed_by(tree | {"data": {**tree["data"], "source": "somewhere"}}, plan_of(Known(tuple(sites))))
+    text = as_toml(made, tree | {"data": {**tree["data"], "source": "somewhere"}}, ["two", "lines"])
     assert parse(tomllib.loads(text)) == made.config
     for one in made.chosen:
         assert one.reason in text
@@ -142,7 +145,7 @@ def test_without_a_file_a_command_plans_and_says_so(folder: Path, tmp_path: Path
     arguments = ["run", "--data", folder, "--rounds", 1, "--workers", 1, "--out", tmp_path / "run"]
     done = CliRunner().invoke(main, [str(argument) for argument in arguments])
     assert done.exit_code == 0, done.output
-    assert "planned from the data: data.size = 96" in done.stderr.replace("\n", " ")
+    assert "planned from the data: personalise = 0, data.size = 96" in done.stderr.replace("\n", " ")
     config = load(tmp_path / "run" / "config.toml")
     assert (config.recipe, config.n_rounds, config.model.norm) == ("plan", 1, "site")
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import tomli_w
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -68,7 +67,7 @@ def plan_of(known: Known) -> list[Chosen]:
     height, width = known.shape or (sites[0].heights[1], sites[0].widths[1])
     return [
         _rounds(sites),
-        _personalise(sites),
+        _personalise(_n_rounds(sites)),
         *([size, *_resize(sites)] if size else []),
         _normalize(),
         _channels(size.value if size else min(height, width)),
@@ -187,9 +186,9 @@ def _n_rounds(sites: Sequence[Fingerprint]) -> int:
     return max(FEWEST_ROUNDS, min(MOST_ROUNDS, ceil(STEPS / (_n_epochs(sites) * _steps(sites)))))
 
 
-def _personalise(sites: Sequence[Fingerprint]) -> Chosen:
+def _personalise(n_rounds: int) -> Chosen:
     reason = "at the end each site trains on by itself, and keeps the model that its own validation images find best"
-    return Chosen("personalise", max(2, round(PERSONAL_PART * _n_rounds(sites))), reason)
+    return Chosen("personalise", round(PERSONAL_PART * n_rounds), reason)
 
 
 def _rounds(sites: Sequence[Fingerprint]) -> Chosen:
@@ -250,6 +249,8 @@ def completed_by(tree: Mapping[str, Any], plan: Sequence[Chosen], origin: str | 
     """The experiment with a plan's values for what nobody wrote."""
     if value_at(tree, "model.name") not in (None, *networks.NETWORKS):
         plan = [_of_own_network(one) for one in plan]
+    if isinstance(rounds := value_at(tree, "rounds"), int):
+        plan = [_personalise(rounds) if one.key == "personalise" else one for one in plan]
     chosen = tuple(one for one in plan if value_at(tree, one.key) is None)
     return Planned(parse(filled({**tree, "recipe": PLAN}, tree_of(chosen)), origin), chosen)
 
@@ -267,11 +268,28 @@ def as_toml(planned: Planned, tree: Mapping[str, Any], head: Sequence[str]) -> s
 
 
 def _line(key: str, value: Any, reasons: Mapping[str, str]) -> str:
-    text = tomli_w.dumps({key.rpartition(".")[2]: value}, multiline_strings=False).rstrip("\n")
-    text = re.sub(r"\s*\n\s*", " ", text)  # A list of numbers fits into a line.
-    return f"{text.replace('[ ', '[').replace(', ]', ']')}" + (
-        f"  # {printable(reasons[key])}" if key in reasons else ""
-    )
+    reason = f"  # {printable(reasons[key])}" if key in reasons else ""
+    return f"{key.rpartition('.')[2]} = {_inline(value)}{reason}"
+
+
+def _inline(value: Any) -> str:
+    """A TOML value in one line; tomli_w writes a table as several.
+
+    >>> _inline({"disc": [128, 255], "the cup": [255]})
+    '{disc = [128, 255], "the cup" = [255]}'
+    """
+    if isinstance(value, Mapping):
+        parts = [f"{_key(key)} = {_inline(part)}" for key, part in value.items()]
+        return f"{{{', '.join(parts)}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_inline, value))}]"
+    if isinstance(value, str | bool):
+        return json.dumps(value)
+    return repr(value)
+
+
+def _key(key: str) -> str:
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else json.dumps(key)
 
 
 @dataclass(frozen=True)
