@@ -60,7 +60,7 @@ def test_no_site_is_too_small_for_a_batch_or_works_without_end(sites):
     config = completed_by({}, plan_of(Known(tuple(sites)))).config
     fewest = min(site.n_train for site in sites)
     assert config.train.batch_size == 2 or config.train.batch_size <= min(8, fewest)
-    assert 1 <= config.train.epochs <= 4
+    assert config.train.epochs == 1, "the guard's limits were measured with one"
     assert 40 <= config.n_rounds <= 300
 
 

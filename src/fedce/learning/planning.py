@@ -31,10 +31,7 @@ SMALLEST_MAP = 4
 """Pixels a side that the network's deepest level must still have."""
 FIRST_CHANNELS, MOST_CHANNELS = 16, 256
 LARGEST_BATCH, SMALLEST_BATCH = 8, 2
-STEPS_A_ROUND = 8
-"""Local steps after which sites exchange models; with many more they drift apart."""
-MOST_EPOCHS = 4
-STEPS = 600
+STEPS = 400
 """Steps that the median site makes in all."""
 FEWEST_ROUNDS, MOST_ROUNDS = 40, 300
 CORES = 2
@@ -76,7 +73,7 @@ def plan_of(known: Known) -> list[Chosen]:
         _augment(sites),
         _schedule(),
         _batch_size(sites),
-        _epochs(sites),
+        _epochs(),
     ]
 
 
@@ -173,17 +170,12 @@ def _steps(sites: Sequence[Fingerprint]) -> int:
     return ceil(median(site.n_train for site in sites) / _batch(sites))
 
 
-def _n_epochs(sites: Sequence[Fingerprint]) -> int:
-    return max(1, min(MOST_EPOCHS, round(STEPS_A_ROUND / _steps(sites))))
-
-
-def _epochs(sites: Sequence[Fingerprint]) -> Chosen:
-    n = _n_epochs(sites)
-    return Chosen("train.epochs", n, f"the median site then makes {n * _steps(sites)} steps in a round")
+def _epochs() -> Chosen:
+    return Chosen("train.epochs", 1, "the guard's limits hold for one local epoch: with more, updates look like noise")
 
 
 def _n_rounds(sites: Sequence[Fingerprint]) -> int:
-    return max(FEWEST_ROUNDS, min(MOST_ROUNDS, ceil(STEPS / (_n_epochs(sites) * _steps(sites)))))
+    return max(FEWEST_ROUNDS, min(MOST_ROUNDS, ceil(STEPS / _steps(sites))))
 
 
 def _personalise(n_rounds: int) -> Chosen:
@@ -192,7 +184,7 @@ def _personalise(n_rounds: int) -> Chosen:
 
 
 def _rounds(sites: Sequence[Fingerprint]) -> Chosen:
-    a_round, n = _n_epochs(sites) * _steps(sites), _n_rounds(sites)
+    a_round, n = _steps(sites), _n_rounds(sites)
     return Chosen("rounds", n, f"the median site makes {n * a_round} steps in all, {a_round} a round")
 
 
