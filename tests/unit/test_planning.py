@@ -55,6 +55,14 @@ def test_a_plan_is_an_experiment_that_can_be_run(sites):
     assert 4 <= smallest / 2 ** (len(config.model.channels) - 1) < 8 or len(config.model.channels) == 2
 
 
+@given(federations, st.integers(4, 128), st.integers(4, 128))
+def test_a_size_that_is_settled_can_be_halved_as_often_as_the_network_does(sites, half_height, half_width):
+    """72 pixels can be halved three times, not four."""
+    shape = (2 * half_height, 2 * half_width)
+    channels = tree_of(plan_of(Known(tuple(sites), shape)))["model"]["channels"]
+    assert all(side % 2 ** (len(channels) - 1) == 0 for side in shape)
+
+
 @given(federations)
 def test_no_site_is_too_small_for_a_batch_or_works_without_end(sites):
     config = completed_by({}, plan_of(Known(tuple(sites)))).config
@@ -121,6 +129,14 @@ def test_fingerprints_that_were_sent_give_the_plan_of_the_images(folder: Path, t
     assert json.loads(whole.stdout) == json.loads(parts.stdout)
     by_key = {one["key"]: one["value"] for one in json.loads(whole.stdout)["plan"]}
     assert by_key["data.size"] == 96
+
+
+def test_one_image_of_another_size_is_enough_to_need_a_size(tmp_path: Path):
+    for site in ("north", "south"):
+        write_site(tmp_path, site, n=40, size=(64, 64))
+    write_site(tmp_path, "south", n=1, size=(80, 64))
+    found = planned({"recipe": "plan", "data": {"source": str(tmp_path)}})
+    assert found.config.data.size == 64
 
 
 def test_a_hospital_alone_can_make_its_fingerprint(tmp_path: Path, fedce):

@@ -17,7 +17,7 @@ from fedce.data.sites import Notify, SiteData, Sites, chunks, load_site, load_si
 SMALL = 64
 """Pixels a side at which files are looked at; nothing in a fingerprint is finer."""
 AT = (0.05, 0.5, 0.95)
-"""Where in their order sizes and areas are taken."""
+"""Quantiles of the areas that a class covers."""
 Fraction = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0, le=10**9)]
 Pixels = Annotated[int, Field(ge=1, le=10**6)]
@@ -34,7 +34,7 @@ class Fingerprint(BaseModel):
     n_test: Count
     n_channels: Annotated[int, Field(ge=1, le=64)]
     heights: tuple[Pixels, Pixels, Pixels]
-    """Of the original images: a small, a middle and a large one (5 %, 50 % and 95 % of them are smaller)."""
+    """The smallest, the median and the largest height of the original images."""
     widths: tuple[Pixels, Pixels, Pixels]
     spacing: tuple[float, float, float] | None
     """Millimetres between slices, rows and columns in the middle; None where files don't say."""
@@ -70,9 +70,9 @@ def fingerprint_of(site: SiteData, classes: Sequence[str]) -> Fingerprint:
 
 
 def _in_order(values: Sequence[int]) -> tuple[int, int, int]:
+    """The ends, because a single image of another size already needs data.size."""
     known = sorted(values)
-    small, middle, large = (known[min(int(at * len(known)), len(known) - 1)] for at in AT)
-    return small, middle, large
+    return known[0], known[len(known) // 2], known[-1]
 
 
 def _middle(spacings: Sequence[tuple[float, float, float]]) -> tuple[float, float, float]:

@@ -61,13 +61,13 @@ def plan_of(known: Known) -> list[Chosen]:
     """All values that a plan states, in the order of the experiment file."""
     sites = known.sites
     size = _size(sites) if known.shape is None else None
-    height, width = known.shape or (sites[0].heights[1], sites[0].widths[1])
+    height, width = (size.value, size.value) if size else known.shape or (sites[0].heights[1], sites[0].widths[1])
     return [
         _rounds(sites),
         _personalise(_n_rounds(sites)),
         *([size, *_resize(sites)] if size else []),
         _normalize(),
-        _channels(size.value if size else min(height, width)),
+        _channels(height, width),
         _norm(),
         _loss(sites),
         _augment(sites),
@@ -87,8 +87,14 @@ def tree_of(plan: Sequence[Chosen]) -> dict[str, Any]:
 
 
 def _strides(side: int) -> int:
-    """How often the network halves its images."""
+    """How often the network can halve a side until too few pixels are left."""
     return max(floor(log2(side / SMALLEST_MAP)), 1)
+
+
+def _halvings(height: int, width: int) -> int:
+    """How often the network halves images of this size: never into half a pixel."""
+    most = _strides(min(height, width))
+    return max((n for n in range(1, most + 1) if height % 2**n == 0 and width % 2**n == 0), default=1)
 
 
 def _size(sites: Sequence[Fingerprint]) -> Chosen | None:
@@ -96,8 +102,8 @@ def _size(sites: Sequence[Fingerprint]) -> Chosen | None:
     sizes = {(*site.heights, *site.widths) for site in sites}
     height, width = sites[0].heights[1], sites[0].widths[1]
     is_one = sizes == {(height,) * 3 + (width,) * 3}
-    unit = 2 ** _strides(min(height, width))
-    if is_one and max(height, width) <= LARGEST and height % unit == 0 and width % unit == 0:
+    is_even = _halvings(height, width) == _strides(min(height, width))
+    if is_one and max(height, width) <= LARGEST and is_even and height % 2 == width % 2 == 0:
         return None
     middle = median(min(site.heights[1], site.widths[1]) for site in sites)
     side = max(32, min(LARGEST, 32 * floor(middle / 32)))
@@ -123,13 +129,14 @@ def _normalize() -> Chosen:
     )
 
 
-def _channels(side: int) -> Chosen:
-    strides = _strides(side)
-    channels = [min(FIRST_CHANNELS * 2**level, MOST_CHANNELS) for level in range(strides + 1)]
-    left = side // 2**strides
-    return Chosen(
-        "model.channels", channels, f"{strides} halvings of {side} pixels leave {left}, so the network sees all"
+def _channels(height: int, width: int) -> Chosen:
+    n, side = _halvings(height, width), min(height, width)
+    channels = [min(FIRST_CHANNELS * 2**level, MOST_CHANNELS) for level in range(n + 1)]
+    left = side // 2**n
+    why = (
+        "so the network sees all" if left < 2 * SMALLEST_MAP else "and cannot be halved again; another data.size could"
     )
+    return Chosen("model.channels", channels, f"{n} halvings of {side} pixels leave {left}, {why}")
 
 
 def _norm() -> Chosen:
