@@ -19,7 +19,7 @@ from fedce.base.config import Config, parse_assignment, written
 from fedce.data.fingerprint import look_at
 from fedce.federation.plan import Participants
 from fedce.federation.session import Result
-from fedce.learning.planning import completed_by, known_in, plan_of
+from fedce.learning.planning import completed_by, fingerprints_in, plan_of
 from fedce.questions.jobs import Store
 from fedce.questions.predict import load_learner
 from fedce.record.folder import RunFolder
@@ -29,7 +29,7 @@ from fedce.site.hospital import Hospital
 def planned_for(source: str, changes: dict[str, Any], leave_out: Sequence[str] = ()) -> Config:
     """The experiment planned from all sites but those left out."""
     tree = written(None, {"data.source": source, "alone": True, "guard": "off", **changes})
-    known = known_in(tree)
+    known = fingerprints_in(tree)
     if leave_out:
         others = tuple(name.site for name in known.sites if name.site not in leave_out)
         known = look_at(completed_by(tree, plan_of(known)).config.data.model_copy(update={"sites": others}))

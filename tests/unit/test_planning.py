@@ -17,7 +17,7 @@ from fedce.base.errors import ConfigError
 from fedce.base.recipes import PLANNED, value_at
 from fedce.cli import main
 from fedce.data import load_sites
-from fedce.data.fingerprint import Fingerprint, Known, fingerprint_of, look_at
+from fedce.data.fingerprint import Fingerprint, Fingerprints, fingerprint_of, look_at
 from fedce.learning.planning import as_toml, completed_by, cost_of, plan_of, planned, tree_of
 from support import write_site
 
@@ -42,8 +42,8 @@ federations = st.lists(fingerprints, min_size=2, max_size=8, unique_by=lambda si
 
 @given(federations)
 def test_a_plan_is_an_experiment_that_can_be_run(sites):
-    config = completed_by({}, plan_of(Known(tuple(sites)))).config
-    tree = tree_of(plan_of(Known(tuple(sites))))
+    config = completed_by({}, plan_of(Fingerprints(tuple(sites)))).config
+    tree = tree_of(plan_of(Fingerprints(tuple(sites))))
     assert all(value_at(tree, key) is not None for key in PLANNED)
     heights, widths = ({side for site in sites for side in getattr(site, what)} for what in ("heights", "widths"))
     if config.data.size is None:
@@ -59,13 +59,13 @@ def test_a_plan_is_an_experiment_that_can_be_run(sites):
 def test_a_size_that_is_settled_can_be_halved_as_often_as_the_network_does(sites, half_height, half_width):
     """72 pixels can be halved three times, not four."""
     shape = (2 * half_height, 2 * half_width)
-    channels = tree_of(plan_of(Known(tuple(sites), shape)))["model"]["channels"]
+    channels = tree_of(plan_of(Fingerprints(tuple(sites), shape)))["model"]["channels"]
     assert all(side % 2 ** (len(channels) - 1) == 0 for side in shape)
 
 
 @given(federations)
 def test_no_site_is_too_small_for_a_batch_or_works_without_end(sites):
-    config = completed_by({}, plan_of(Known(tuple(sites)))).config
+    config = completed_by({}, plan_of(Fingerprints(tuple(sites)))).config
     fewest = min(site.n_train for site in sites)
     assert config.train.batch_size == 2 or config.train.batch_size <= min(8, fewest)
     assert config.train.epochs == 1, "the guard's limits were measured with one"
@@ -76,14 +76,14 @@ def test_no_site_is_too_small_for_a_batch_or_works_without_end(sites):
 def test_the_order_of_the_sites_does_not_matter(sites, random):
     mixed = list(sites)
     random.shuffle(mixed)
-    assert tree_of(plan_of(Known(tuple(mixed)))) == tree_of(plan_of(Known(tuple(sites))))
+    assert tree_of(plan_of(Fingerprints(tuple(mixed)))) == tree_of(plan_of(Fingerprints(tuple(sites))))
 
 
 @given(federations)
 def test_the_file_of_a_plan_is_the_plan(sites):
     tree = {"seed": 3, "max_length": inf, "data": {"classes": {"disc": [128, 255], 'the "cup"': [255]}}}
     tree |= {"train": {"lr": 1e-4, "loss_options": {"sigmoid": True}, "loss": "monai.losses:DiceLoss"}}
-    made = completed_by(tree | {"data": {**tree["data"], "source": "somewhere"}}, plan_of(Known(tuple(sites))))
+    made = completed_by(tree | {"data": {**tree["data"], "source": "somewhere"}}, plan_of(Fingerprints(tuple(sites))))
     text = as_toml(made, tree | {"data": {**tree["data"], "source": "somewhere"}}, ["two", "lines"])
     assert parse(tomllib.loads(text)) == made.config
     for one in made.chosen:
@@ -214,5 +214,5 @@ def test_a_network_of_ones_own_is_taken_as_it_is():
 def test_a_sites_name_can_not_break_the_file():
     site = fingerprint_of(load_sites("fundus6", scale="tiny")[0], ("disc", "cup"))
     sites = tuple(site.model_copy(update={"site": name}) for name in ("north\nrounds = 1", "south"))
-    made = completed_by({}, plan_of(Known(sites)))
+    made = completed_by({}, plan_of(Fingerprints(sites)))
     assert parse(tomllib.loads(as_toml(made, {}, []))) == made.config

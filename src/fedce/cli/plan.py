@@ -56,7 +56,7 @@ def plan(
         return
     from fedce.learning import planning
 
-    known = planning.known_from(sent) if sent else planning.known_in(tree, terminal.notice)
+    known = planning.fingerprints_from(sent) if sent else planning.fingerprints_in(tree, terminal.notice)
     planned = planning.completed_by(tree, planning.plan_of(known))
     cost = planning.cost_of(planned.config, known)
     if as_json:

@@ -14,8 +14,8 @@ from fedce.base.tables import BUILT_IN, DataConfig
 from fedce.data.inspection import grey_values
 from fedce.data.sites import Notify, SiteData, Sites, chunks, load_site, load_sites
 
-SMALL = 64
-"""Pixels a side at which files are looked at; nothing in a fingerprint is finer."""
+SIDE = 64
+"""Pixels a side at which files are decoded for a fingerprint; grey values and areas need no finer images."""
 AT = (0.05, 0.5, 0.95)
 """Quantiles of the areas that a class covers."""
 Fraction = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
@@ -37,18 +37,18 @@ class Fingerprint(BaseModel):
     """The smallest, the median and the largest height of the original images."""
     widths: tuple[Pixels, Pixels, Pixels]
     spacing: tuple[float, float, float] | None
-    """Millimetres between slices, rows and columns in the middle; None where files don't say."""
+    """Median distances in millimetres between slices, rows and columns; None if the files do not state them."""
     is_volume: bool
     grey: tuple[Annotated[tuple[Fraction, ...], Field(min_length=64, max_length=64)], ...]
-    """Of each channel: the part of all pixels in each of 64 bins of grey values."""
+    """For each channel, the part of all pixels in each of 64 bins of grey values."""
     areas: dict[str, tuple[Fraction, Fraction, Fraction]]
-    """Class to the part of an image that it covers, where it is: a small, a middle and a large one."""
+    """Class to three quantiles (5, 50, 95 %) of the part that it covers, over the images that show the class."""
     absent: dict[str, Fraction]
     """Class to the part of the images that have none of it."""
 
 
 def fingerprint_of(site: SiteData, classes: Sequence[str]) -> Fingerprint:
-    """The fingerprint of a site whose images are decoded, at whatever size."""
+    """The fingerprint of a site whose images are decoded, at any size."""
     areas = np.concatenate([masks.mean(axis=(2, 3)) for masks in chunks(site.masks)])[site.shown]
     height, width = site.images.shape[2:]
     origins = site.origins
@@ -89,25 +89,25 @@ def _areas(area: Any) -> tuple[float, float, float]:
 
 
 @dataclass(frozen=True)
-class Known:
-    """What is known of a federation's images before round 1."""
+class Fingerprints:
+    """The fingerprints of all sites of a federation, and the size of their images if it is settled."""
 
     sites: tuple[Fingerprint, ...]
     shape: tuple[int, int] | None = None
-    """Height and width of all images, where that is settled."""
+    """Height and width of all images; None if the plan may choose them."""
 
 
-def known_of(sites: Sites) -> Known:
-    """Of images that are decoded at the size at which they are trained on."""
+def fingerprints_of(sites: Sites) -> Fingerprints:
+    """The fingerprints of images that are already decoded at the size of the training."""
     height, width = sites[0].images.shape[2:]
-    return Known(tuple(fingerprint_of(site, tuple(sites.classes)) for site in sites), (height, width))
+    return Fingerprints(tuple(fingerprint_of(site, tuple(sites.classes)) for site in sites), (height, width))
 
 
-def look_at(config: DataConfig, notify: Notify | None = None, site: str | None = None) -> Known:
+def look_at(config: DataConfig, notify: Notify | None = None, site: str | None = None) -> Fingerprints:
     """All sites' fingerprints, or one site's. Files are decoded at a small size, unless the experiment states one."""
     is_settled = config.source in BUILT_IN or config.size is not None
-    how = config if is_settled else config.model_copy(update={"size": SMALL})
-    found = known_of(load_site(how, site, notify=notify) if site else load_sites(how, notify=notify))
+    how = config if is_settled else config.model_copy(update={"size": SIDE})
+    found = fingerprints_of(load_site(how, site, notify=notify) if site else load_sites(how, notify=notify))
     return found if is_settled else replace(found, shape=None)
 
 

@@ -18,7 +18,7 @@ from fedce.base.tables import Guard
 from fedce.core.algorithm import Algorithm, State
 from fedce.core.messages import Member
 from fedce.data import Sites, load_sites
-from fedce.data.fingerprint import known_of
+from fedce.data.fingerprint import fingerprints_of
 from fedce.engines.courier import Courier
 from fedce.engines.local import LocalEngine
 from fedce.engines.remote import Event, Known, RemoteEngine, Rules
@@ -91,7 +91,7 @@ def _experiment_of(tree: Mapping[str, Any], sites: Sites | str) -> tuple[Config,
         config = planned({**tree, "data": {"source": str(sites)}}).config
         return config, load_sites(config.data)
     tree = {**tree, "data": sites.config.model_dump(exclude_unset=True)}
-    config = completed_by(tree, plan_of(known_of(sites))).config if tree["recipe"] == PLAN else parse(tree)
+    config = completed_by(tree, plan_of(fingerprints_of(sites))).config if tree["recipe"] == PLAN else parse(tree)
     # Loading does not depend on how training normalises grey values.
     data = sites.config.model_copy(update={"normalize": config.data.normalize})
     return config.model_copy(update={"data": data}), sites

@@ -21,7 +21,7 @@ from fedce.base.errors import DataError
 from fedce.base.recipes import PLAN, PLANNED, SMALL, filled, value_at
 from fedce.base.tables import ModelConfig
 from fedce.base.words import printable
-from fedce.data.fingerprint import Fingerprint, Known, look_at, read_fingerprint
+from fedce.data.fingerprint import Fingerprint, Fingerprints, look_at, read_fingerprint
 from fedce.data.sites import Notify
 from fedce.learning import networks
 
@@ -36,9 +36,9 @@ STEPS = 400
 FEWEST_ROUNDS, MOST_ROUNDS = 40, 300
 CORES = 2
 OPERATIONS_A_SECOND = 2.0e10
-"""Of one core, in convolutions of a few channels."""
+"""Operations that one core makes in convolutions of a few channels; an assumption, not a measurement."""
 SECONDS_AN_IMAGE = 0.0005
-"""What an image costs beside them."""
+"""Time that an image takes beside the network's operations; an assumption too."""
 BACKWARD_TOO = 3
 """A step of training takes about three forward passes."""
 PROCESS_BYTES = 500e6
@@ -57,7 +57,7 @@ class Chosen:
     reason: str
 
 
-def plan_of(known: Known) -> list[Chosen]:
+def plan_of(known: Fingerprints) -> list[Chosen]:
     """All values that a plan states, in the order of the experiment file."""
     sites = known.sites
     size = _size(sites) if known.shape is None else None
@@ -98,7 +98,7 @@ def _halvings(height: int, width: int) -> int:
 
 
 def _size(sites: Sequence[Fingerprint]) -> Chosen | None:
-    """Nothing where the images can be taken as they are."""
+    """The size of the images; None if they can be used as they are."""
     sizes = {(*site.heights, *site.widths) for site in sites}
     height, width = sites[0].heights[1], sites[0].widths[1]
     is_one = sizes == {(height,) * 3 + (width,) * 3}
@@ -209,11 +209,11 @@ class Planned:
 
     config: Config
     chosen: tuple[Chosen, ...] = ()
-    """Values that nobody wrote; none where nothing was planned."""
+    """The planned values; a key that somebody wrote is not among them."""
 
     @property
     def line(self) -> str:
-        """What was planned, in a line."""
+        """All planned values in one line."""
         return "planned from the data: " + ", ".join(f"{one.key} = {_short(one.value)}" for one in self.chosen)
 
 
@@ -225,23 +225,25 @@ def planned(tree: Mapping[str, Any], origin: str | None = None, notify: Notify |
     """The experiment that a tree of written keys states, completed by a plan if its recipe is "plan"."""
     if tree.get("recipe") != PLAN or all(value_at(tree, key) is not None for key in PLANNED):
         return Planned(parse(tree, origin))
-    return completed_by(tree, plan_of(known_in(tree, notify, origin)), origin)
+    return completed_by(tree, plan_of(fingerprints_in(tree, notify, origin)), origin)
 
 
-def known_in(tree: Mapping[str, Any], notify: Notify | None = None, origin: str | None = None) -> Known:
+def fingerprints_in(tree: Mapping[str, Any], notify: Notify | None = None, origin: str | None = None) -> Fingerprints:
     """What the images that an experiment names are like."""
     return look_at(parse({**tree, "recipe": SMALL}, origin).data, notify)
 
 
-def known_from(files: Sequence[Path]) -> Known:
+def fingerprints_from(files: Sequence[Path]) -> Fingerprints:
     """What fingerprints say that hospitals sent."""
     sites = sorted((read_fingerprint(file) for file in files), key=lambda one: one.site)
     if len(names := {one.site for one in sites}) < max(len(sites), 2):
         raise DataError(f"a federation needs fingerprints of at least two sites, each once; got {', '.join(names)}")
     if len({tuple(one.areas) for one in sites}) > 1:
-        told = "; ".join(f"{one.site}: {', '.join(one.areas)}" for one in sites)
-        raise DataError(f"the sites' fingerprints have other classes ({told}); set data.classes the same at each")
-    return Known(tuple(sites))
+        classes = "; ".join(f"{one.site}: {', '.join(one.areas)}" for one in sites)
+        raise DataError(
+            f"the sites' fingerprints differ in their classes ({classes}); state one data.classes at all sites"
+        )
+    return Fingerprints(tuple(sites))
 
 
 def completed_by(tree: Mapping[str, Any], plan: Sequence[Chosen], origin: str | None = None) -> Planned:
@@ -299,8 +301,8 @@ class Cost:
     gigabytes: float
 
 
-def cost_of(config: Config, known: Known) -> Cost:
-    """On two cores without a GPU."""
+def cost_of(config: Config, known: Fingerprints) -> Cost:
+    """Minutes and gigabytes of a training on two cores without a GPU."""
     first = known.sites[0]
     side = config.data.size
     height, width = (side, side) if side else known.shape or (first.heights[1], first.widths[1])
@@ -321,7 +323,7 @@ def cost_of(config: Config, known: Known) -> Cost:
     return Cost(round(seconds / 60, 1), round(n_bytes / 1e9, 1))
 
 
-def heading(known: Known, cost: Cost) -> list[str]:
+def heading(known: Fingerprints, cost: Cost) -> list[str]:
     """The first lines of a planned experiment file."""
     n_train = sum(site.n_train for site in known.sites)
     return [

@@ -52,8 +52,9 @@ def with_own_models(site: Site, task: Task, memory: Memory | None, reply: Reply,
     kept = _best(site, candidates) if wanted.personalise else "common"
     evaluation = _evaluated(site, reply.evaluation, candidates[kept]) if kept != "common" else reply.evaluation
     compared = site.compare(candidates[kept], candidates.get("alone"))
-    dice = {name: site.test_dice(model) for name, model in candidates.items() if name != "alone"}
-    beside = Beside(kept, dice["common"], dice.get("personal"), compared.other, compared.other_interval, compared.gain)
+    personal = site.test_dice(candidates["personal"]) if "personal" in candidates else None
+    of_common = reply.evaluation.test_dice
+    beside = Beside(kept, of_common, personal, compared.other, compared.other_interval, compared.gain)
     # The site sends a chosen model; without a choice, it sends what the algorithm sends.
     params = candidates[kept] if wanted.personalise else reply.params
     return replace(reply, evaluation=replace(evaluation, beside=beside), params=params)
