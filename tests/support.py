@@ -17,6 +17,7 @@ from fedce.core.algorithm import State
 from fedce.core.messages import Evaluation, Reply, Task
 from fedce.core.params import Entry, Layout, Params, Stays, part_of, shared_layout
 from fedce.core.site import Compared, Memory, Moments, Pull, Trained
+from fedce.federation.session import Observer, RoundSeen
 from fedce.record.entries import Event
 from fedce.record.folder import RunFolder
 from fedce.record.ledger import signed_text
@@ -188,6 +189,20 @@ def write_site(root: Path, site: str, n: int = 8, size=(32, 32), mode="RGB", val
         mask[4:12, 4:12] = value
         Image.fromarray(mask).save(root / site / "masks" / f"{i}.png")
     return root / site
+
+
+class Stopped(Exception):
+    """A run was stopped on purpose."""
+
+
+def stopping_after(round_no: int) -> Observer:
+    """Stops a run when this round is done, as a kill between two rounds would."""
+
+    def stop(done: RoundSeen) -> None:
+        if done.round_no == round_no:
+            raise Stopped
+
+    return Observer(round=stop)
 
 
 HOSPITALS = ("east", "north", "south")

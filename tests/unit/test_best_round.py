@@ -15,6 +15,7 @@ from fedce.engines.starting import execute, resume
 from fedce.federation.session import Observer
 from fedce.record.folder import RunFolder
 from fedce.record.verify import verify
+from support import Stopped, stopping_after
 
 TINY = {
     "data.scale": "tiny",
@@ -76,15 +77,8 @@ def test_the_best_model_is_the_one_of_its_round(ran):
 
 
 def test_a_resumed_run_keeps_the_same_best_model(ran, tmp_path: Path):
-    class Stop(Exception):
-        pass
-
-    def stop(done):
-        if done.round_no == 3:
-            raise Stop
-
-    with pytest.raises(Stop):
-        execute(load(None, TINY), tmp_path / "run", observer=Observer(round=stop))
+    with pytest.raises(Stopped):
+        execute(load(None, TINY), tmp_path / "run", observer=stopping_after(3))
     resume(tmp_path / "run")
     assert (tmp_path / "run" / "best.safetensors").read_bytes() == ran[0].best_file.read_bytes()
 

@@ -12,12 +12,11 @@ from fedce.base.config import load
 from fedce.core.messages import Evaluation, Reply, Task
 from fedce.core.site import Memory, Solo
 from fedce.engines.starting import execute, resume
-from fedce.federation.session import Observer
 from fedce.learning.learner import Schedule
 from fedce.record.folder import RunFolder
 from fedce.record.verify import verify
 from fedce.site.own import ForItself, with_own_models
-from support import FakeSite, params
+from support import FakeSite, Stopped, params, stopping_after
 
 TINY = {
     "data.scale": "tiny",
@@ -93,16 +92,9 @@ def test_a_members_page_says_what_it_gains_and_keeps(ran, tmp_path: Path, fedce)
 
 
 def test_killed_and_resumed_with_two_workers_the_bits_are_the_same(ran, tmp_path: Path):
-    class Stop(Exception):
-        pass
-
-    def stop(done):
-        if done.round_no == 1:
-            raise Stop
-
     changes = {**TINY, "alone": True, "personalise": 2, "model.norm": "site", "engine.workers": 2}
-    with pytest.raises(Stop):
-        execute(load(None, changes), tmp_path / "run", observer=Observer(round=stop))
+    with pytest.raises(Stopped):
+        execute(load(None, changes), tmp_path / "run", observer=stopping_after(1))
     again, whole = resume(tmp_path / "run").values, ran["personal"].results
     for key in ("model_sha256", "dice", "alone", "gain", "gain_interval", "keeps"):
         assert again[key] == whole[key]

@@ -22,6 +22,7 @@ from fedce.federation.plan import Participants, Plan, resolve
 from fedce.record.folder import RunFolder
 from fedce.record.verify import verify
 from fedce.site.hospital import round_seed
+from support import Stopped, stopping_after
 
 TINY = {
     "data.scale": "tiny",
@@ -153,17 +154,8 @@ def test_a_plain_loop_gives_the_same_models(tmp_path: Path):
 def test_two_workers_and_a_resumed_run_give_the_same_bits(ran, tmp_path: Path):
     config = load(None, {**TINY, "model.norm": "site", "engine.workers": 2, "engine.checkpoint_seconds": 0.0})
 
-    class Stop(Exception):
-        pass
-
-    def stop(done):
-        if done.round_no == 1:
-            raise Stop
-
-    from fedce.federation.session import Observer
-
-    with pytest.raises(Stop):
-        execute(config, tmp_path / "run", observer=Observer(round=stop))
+    with pytest.raises(Stopped):
+        execute(config, tmp_path / "run", observer=stopping_after(1))
     again = resume(tmp_path / "run")
     assert again.values["model_sha256"] == ran["site"].results["model_sha256"]
     assert again.dice == ran["site"].results["dice"]
