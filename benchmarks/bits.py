@@ -1,5 +1,6 @@
 """Whether two runs gave the same bits."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,21 +11,18 @@ DIFFERENT = ("time", "seconds", "previous", "signature", "signed")
 
 def rounds_of(folder: Path) -> list[dict[str, Any]]:
     """A ledger's rounds without values that differ in every run, such as times."""
-    return [
-        {
-            **{key: value for key, value in done.content.items() if key not in DIFFERENT},
-            "sites": {
-                site: {key: value for key, value in facts.items() if key not in DIFFERENT}
-                for site, facts in done.facts.items()
-            },
-        }
-        for done in RunFolder(folder).rounds()
-    ]
+    return [_alike(done.content) for done in RunFolder(folder).rounds()]
+
+
+def _alike(value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        return value
+    return {key: _alike(inner) for key, inner in value.items() if key not in DIFFERENT}
 
 
 def same(one: Path, other: Path) -> bool:
     ours, theirs = RunFolder(one), RunFolder(other)
-    keys = ("contributions", "dice", "dice_without", "model_sha256")
+    keys = ("contributions", "dice", "dice_without", "worth", "model_sha256")
     return (
         rounds_of(one) == rounds_of(other)
         and all(ours.results[key] == theirs.results[key] for key in keys)

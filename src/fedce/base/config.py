@@ -23,6 +23,7 @@ from fedce.base.tables import (
     Positive,
     Table,
     TrainConfig,
+    WorthConfig,
 )
 
 
@@ -75,6 +76,7 @@ class Config(Table):
     train: TrainConfig = TrainConfig()
     algorithm: AlgorithmConfig = AlgorithmConfig()
     freerider: FreeRiderConfig = FreeRiderConfig()
+    worth: WorthConfig = WorthConfig()
     engine: EngineConfig = EngineConfig()
 
     @model_validator(mode="before")

@@ -260,6 +260,19 @@ class EngineConfig(Table):
     """Whose contributions a site gets to see: its own, or those of all sites."""
 
 
+class WorthConfig(Table):
+    """Measuring what each site gives to the others (docs/worth.md)."""
+
+    every: Annotated[int, Field(ge=0)] | None = None
+    """Measure in every round whose number is a multiple of this; 0: never; unset: so that a run scores about one model
+    more in a round at each site."""
+    reference: str | None = None
+    """A labelled folder at the coordinator. If set, the coordinator scores the models on its images, and no site is
+    asked to score."""
+    scorers: tuple[str, ...] = ()
+    """Sites that are asked to score; empty: all sites."""
+
+
 class FreeRiderConfig(Table):
     """The free-rider detector, and planted cheats to try it on."""
 

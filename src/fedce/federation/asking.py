@@ -5,9 +5,10 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from fedce.base.errors import ReplyError
+from fedce.core.ballot import REFERENCE, Ballot, Ballots, models_without
 from fedce.core.draw import Draw
-from fedce.core.messages import Reply, Task
-from fedce.core.params import Vector
+from fedce.core.messages import MAX_MODELS, Reply, Task
+from fedce.core.params import Params, Vector
 from fedce.core.recorded import Flag
 from fedce.guard.border import (
     FAR_STATISTICS,
@@ -21,6 +22,9 @@ from fedce.guard.border import (
     weights_before,
 )
 from fedce.guard.statistics import Trial, is_harmful, trial_of, without_statistics
+
+Judge = Callable[[Sequence[Params]], tuple[float, ...]]
+"""Scores models on images of the coordinator's."""
 
 
 class Engine(Protocol):
@@ -61,6 +65,10 @@ class Rules:
     """Draws the sites of a round, if not all take part in every round."""
     patience: int | None = None
     """Stop when the smoothed validation score has not risen for this many rounds."""
+    ballots: Ballots | None = None
+    """When sites score models that lack one of them; None: never."""
+    judge: Judge | None = None
+    """Scores models on a reference set at the coordinator, instead of the sites."""
 
 
 @dataclass
@@ -77,6 +85,8 @@ class CheckedAsk:
     rejected: dict[str, str] = field(default_factory=dict)
     flags: dict[str, tuple[Flag, ...]] = field(default_factory=dict)
     updates: dict[str, Vector] = field(default_factory=dict)
+    models: dict[str, Params] = field(default_factory=dict)
+    """The models that the algorithm gets to see."""
     harms: dict[str, float] = field(default_factory=dict)
     far: Mapping[str, float] = field(default_factory=dict)
     strangers: tuple[str, ...] = ()
@@ -113,6 +123,8 @@ class CheckedAsk:
                 if flags := flags_of(reply, task) + self._about_statistics(reply.site):
                     self.flags[reply.site] = flags
                 self.replies[reply.site] = replace(reply, params=None)
+                if reply.params is not None:
+                    self.models[reply.site] = reply.params
                 if self.rules.detect and reply.params is not None:
                     self.updates[reply.site] = reply.params.trainable - task.params.trainable
         returned = sum(reply.params is not None for reply in usable)
@@ -150,14 +162,33 @@ class CheckedAsk:
         """The scores that the round's sites give to a trial's models; a site that does not answer has no vote."""
         if not trial.models:
             return {}
-        asked = [replace(task, action="score", models=trial.models, persist=False) for task in tasks]
-        self.n_models += len(asked) * len(trial.models)
+        return {site: reply.scores for site, reply in self._votes(tasks, trial.models).items()}
+
+    def _votes(self, tasks: Sequence[Task], models: Sequence[Params]) -> dict[str, Reply]:
+        """The usable answers of sites that are asked to score models."""
+        asked = [replace(task, action="score", models=tuple(models), persist=False) for task in tasks]
+        self.n_models += len(asked) * len(models)
         answers = {reply.site: reply for reply in self.engine.ask(asked)}
         return {
-            task.site: answers[task.site].scores
+            task.site: answers[task.site]
             for task in asked
             if task.site in answers and problem_of(answers[task.site], task) is None
         }
+
+    def ballot(self, tasks: Sequence[Task], mean: Params, rho: Mapping[str, float]) -> Ballot:
+        """How these tasks' sites, or the judge, score the common model and the models that lack a site."""
+        lacking = models_without(mean, self.models, rho)
+        models = [mean, *lacking.values()]
+        if self.rules.judge is not None:
+            return Ballot(tuple(lacking), {REFERENCE: self.rules.judge(models)})
+        scores: dict[str, tuple[float, ...]] = {task.site: () for task in tasks}
+        signed: dict[str, tuple[Mapping[str, str], ...]] = {task.site: () for task in tasks}
+        for start in range(0, len(models), MAX_MODELS):
+            found = self._votes([task for task in tasks if task.site in scores], models[start : start + MAX_MODELS])
+            # A site that does not answer to all models has no vote.
+            scores = {site: (*scores[site], *reply.scores) for site, reply in found.items()}
+            signed = {site: (*signed[site], *([reply.signed] if reply.signed else [])) for site, reply in found.items()}
+        return Ballot(tuple(lacking), scores, {site: own for site, own in signed.items() if own and site in scores})
 
     def _about_statistics(self, site: str) -> tuple[Flag, ...]:
         if site in self.far:

@@ -12,7 +12,9 @@ from typing import Any
 from fedce.algorithms.reconstruction import reconstructed_values
 from fedce.base.config import Config
 from fedce.base.files import digest_of, write_json
+from fedce.base.tables import WorthConfig
 from fedce.core.algorithm import State
+from fedce.core.ballot import Ballot
 from fedce.core.best import best_round
 from fedce.core.messages import Reply
 from fedce.core.params import Params
@@ -65,8 +67,15 @@ def round_line(done: Round, members: Iterable[str], leave_out: Sequence[str]) ->
         "sites": sites,
         "rejected": dict(done.rejected),
         "missing": missing_of(done, members, leave_out),
+        **({"ballot": _ballot(done.ballot)} if done.ballot else {}),
         "notes": list(state.notes),
     }
+
+
+def _ballot(held: Ballot) -> dict[str, Any]:
+    signed = {site: [dict(answer) for answer in answers] for site, answers in held.signed.items()}
+    scores = {site: list(own) for site, own in held.scores.items()}
+    return {"without": list(held.without), "scores": scores, **({"signed": signed} if signed else {})}
 
 
 def digests_of(run_folder: RunFolder, replies: Mapping[str, Reply]) -> dict[str, str]:
@@ -159,6 +168,8 @@ def about_run(plan: Plan, run_folder: RunFolder) -> dict[str, Any]:
         "config_file": digest_of(run_folder.config_file),
         # What the run started from follows from the experiment and, if there is one, from this file.
         **({"weights": digest_of(Path(weights))} if (weights := plan.config.model.weights) else {}),
+        # Empty if what each site gives to the others is measured; otherwise why it is not.
+        "no_worth": plan.no_worth,
         "sites": sites,
     }
 
@@ -185,6 +196,7 @@ LATER: Mapping[str, Any] = {
     "train.schedule": "constant",
     "model.weights": None,
     "patience": None,
+    "worth": WorthConfig(),
 }
 """Keys that experiments did not have when format 4 began, with the values that they implied then."""
 

@@ -7,6 +7,7 @@ from time import perf_counter
 import numpy as np
 
 from fedce.core.algorithm import Algorithm, State
+from fedce.core.ballot import Ballot
 from fedce.core.best import best_round, has_stalled
 from fedce.core.draw import draws_of
 from fedce.core.messages import Reply
@@ -47,6 +48,8 @@ class Round:
     n_models: int
     """Number of models that were carried to the sites and back."""
     seconds: float
+    ballot: Ballot | None = None
+    """How the sites scored models that lack one of them, if this was measured."""
 
     @property
     def shares(self) -> Mapping[str, float]:
@@ -83,6 +86,7 @@ def rounds(
         start_model = state.params.trainable
         before = {"": sketch(start_model)} if rules.detect else {}
         after = algorithm.round(replace(state, sites=asked), checked.ask)
+        ballot = _ballot(algorithm, after, checked, rules)
         expelled = (*state.expelled, *(site for site in asked if site not in after.sites))
         sites = tuple(site for site in everybody if site not in expelled)
         scores = (*state.scores, mean_score_of(checked.replies))
@@ -116,7 +120,17 @@ def rounds(
             sketches={site: sketch(update) for site, update in checked.updates.items()} | before,
             n_models=checked.n_models,
             seconds=perf_counter() - start,
+            ballot=ballot,
         )
+
+
+def _ballot(algorithm: Algorithm, after: State, checked: CheckedAsk, rules: Rules) -> Ballot | None:
+    """The round's ballot, if one is due; `after` is the state after the round."""
+    round_no, sites = after.round_no - 1, sorted(checked.replies)
+    if rules.ballots is None or not rules.ballots.is_due(round_no, len(sites)):
+        return None
+    tasks = [replace(algorithm.task(after, site), round_no=round_no) for site in rules.ballots.scorers_of(sites)]
+    return checked.ballot(tasks, after.params, after.rho)
 
 
 def missing_of(done: Round, members: Iterable[str], leave_out: Sequence[str]) -> dict[str, str]:

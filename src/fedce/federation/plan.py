@@ -14,11 +14,13 @@ from fedce.base.config import Config
 from fedce.base.errors import ConfigError, nearest
 from fedce.base.tables import BUILT_IN
 from fedce.core.algorithm import Algorithm, State
+from fedce.core.ballot import FEWEST_SITES, Ballots
 from fedce.core.messages import Member, Reply, Task
 from fedce.core.params import Layout, Params, part_of, shared_layout
 from fedce.core.site import Memory
 from fedce.core.site import Site as LocalSite
 from fedce.data import Sites
+from fedce.federation.reference import Reference, reference_images
 from fedce.guard.border import Limits
 from fedce.learning import networks
 from fedce.learning.learner import Learner, loss_path
@@ -49,7 +51,7 @@ class Plan:
             )
         for kind in config.freerider.plant.values():
             attacks.attack_of(kind)
-        for site in (*config.leave_out, *config.freerider.plant):
+        for site in (*config.leave_out, *config.freerider.plant, *config.worth.scorers):
             if site not in members:
                 known = f"{nearest(site, members)}; there are: {', '.join(members)}"
                 raise ConfigError(f"no site is called {site!r}{known}")
@@ -112,7 +114,42 @@ class Plan:
         # If every site ends with its own model, nobody uses the common running statistics.
         return Limits(self.config.max_length, statistics=not self.personal)
 
+    @property
+    def no_worth(self) -> str:
+        """Why it can't be measured what each site gives to the others, or is not wanted; empty: it is measured."""
+        wanted, traits = self.config.worth, self.algorithm.traits
+        n_sites = len(self.members.keys() - set(self.config.leave_out))
+        if wanted.every == 0:
+            return "worth.every is 0"
+        if traits.personal or not traits.exchanges or not traits.is_mean:
+            return f"the common model of {self.config.algorithm.name} is not a mean of the sites' models"
+        if wanted.reference is not None:
+            return ""
+        if n_sites < FEWEST_SITES:
+            return (
+                f"{n_sites} sites take part, and below {FEWEST_SITES} a vote can't be held against the other votes; "
+                "set worth.reference to a labelled folder at the coordinator"
+            )
+        if wanted.scorers and len(wanted.scorers) < FEWEST_SITES:
+            return f"worth.scorers names {len(wanted.scorers)} sites; at least {FEWEST_SITES} must score"
+        return ""
+
+    @property
+    def ballots(self) -> Ballots | None:
+        wanted = self.config.worth
+        fewest = FEWEST_SITES if wanted.reference is None else 2
+        return None if self.no_worth else Ballots(self.config.n_rounds, wanted.every, wanted.scorers, fewest)
+
+    @cached_property
+    def judge(self) -> Reference | None:
+        """The coordinator's reference set, if models are scored on one."""
+        if self.no_worth or self.config.worth.reference is None:
+            return None
+        images = reference_images(self.config, (self.n_channels, *self.first.shape[1:]))
+        return Reference(images, self.learner, tuple(self.first.classes))
+
     def initial_state(self) -> State:
+        _ = self.judge  # Refused now, if at all: before a run folder is made.
         members = sorted(self.members.keys() - set(self.config.leave_out))
         return self.algorithm.begin(members, self.first_model)
 
@@ -197,7 +234,7 @@ class Participants(Plan):
 
     def __getstate__(self) -> dict[str, Any]:
         """The state for spawned workers, which build their own network."""
-        kept = {key: value for key, value in self.__dict__.items() if key != "learner"}
+        kept = {key: value for key, value in self.__dict__.items() if key not in ("learner", "judge")}
         return {**kept, "_hospitals": {}}
 
 
@@ -221,7 +258,9 @@ def resolve(config: Config) -> Config:
     norm = "site-affine" if algorithm.traits.keeps_norms else config.model.norm
     weights = str(Path(config.model.weights).resolve()) if config.model.weights else None
     model = config.model.model_copy(update={"norm": norm, "weights": weights})
-    return config.model_copy(update={"algorithm": table, "data": data, "model": model})
+    reference = str(Path(config.worth.reference).resolve()) if config.worth.reference else None
+    worth = config.worth.model_copy(update={"reference": reference})
+    return config.model_copy(update={"algorithm": table, "data": data, "model": model, "worth": worth})
 
 
 def with_paths(config: Config) -> Config:

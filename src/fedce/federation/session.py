@@ -162,6 +162,8 @@ def finish(
         limits=plan.limits,
         draw=Draw(config.sites_per_round, config.seed) if config.sites_per_round else None,
         patience=config.patience,
+        ballots=plan.ballots,
+        judge=plan.judge,
     )
     for done in rounds(plan.algorithm, state, engine, n_rounds, rules):
         content = round_line(done, plan.members, config.leave_out)

@@ -8,7 +8,7 @@ from typing import Any
 
 from fedce.base.config import Config, load
 from fedce.base.errors import ConfigError, nearest
-from fedce.base.tables import AlgorithmConfig
+from fedce.base.tables import AlgorithmConfig, WorthConfig
 from fedce.federation.session import Result
 from fedce.questions.jobs import Progress, Store
 from fedce.record.folder import RunFolder
@@ -60,7 +60,10 @@ def trainings(config: Config, method: str, sites: Sequence[str]) -> list[Config]
             f"exact Shapley values of {len(sites)} sites need 2^{len(sites)} trainings; "
             "use --method reconstruction, which needs one"
         )
-    return [config.model_copy(update={"leave_out": _absent(sites, coalition)}) for coalition in coalitions]
+    without = config.model_copy(update={"worth": WorthConfig(every=0)})
+    return [
+        config if c == everybody else without.model_copy(update={"leave_out": _absent(sites, c)}) for c in coalitions
+    ]
 
 
 def _absent(sites: Sequence[str], coalition: frozenset[str]) -> tuple[str, ...]:

@@ -7,10 +7,11 @@ version does not know are allowed and kept: other versions write more.
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, PrivateAttr, ValidationError
+from pydantic import Field, PrivateAttr, ValidationError, model_validator
 
 from fedce.base.errors import RunError, first_problem
 from fedce.base.ranges import MAX_METRICS, DiceByClass, Gain, Images, Loss, MetricValue, Replicates, Score, Seconds
+from fedce.core.ballot import Ballot
 from fedce.core.messages import Choice, Evaluation
 from fedce.core.recorded import Facts, Flag
 from fedce.guard.border import SEEN_AT_THE_BORDER
@@ -82,6 +83,8 @@ class Session(Line):
     """The run's name among sites on other machines."""
     coordinator: str = ""
     """The key that signs the lines."""
+    no_worth: str | None = None
+    """Why it is not measured what each site gives to the others; empty: it is; None: an earlier version."""
     sites: Mapping[str, DataFacts]
 
     @property
@@ -150,6 +153,25 @@ def flag_of(text: str) -> Flag:
     return Flag("unknown", text)
 
 
+class BallotFacts(Form):
+    """How sites scored the common model and the models that lack one of them."""
+
+    without: list[str]
+    scores: Mapping[str, list[Score]]
+    signed: Mapping[str, list[Signed]] = {}
+
+    @model_validator(mode="after")
+    def _scores_every_model(self) -> Self:
+        for site, scores in self.scores.items():
+            if len(scores) != len(self.without) + 1:
+                raise ValueError(f"{site} gave {len(scores)} scores for {len(self.without) + 1} models")
+        return self
+
+    @property
+    def ballot(self) -> Ballot:
+        return Ballot(tuple(self.without), self.scores)
+
+
 class Round(Line):
     kind: Literal["round"]
     round_no: Annotated[Count, Field(alias="round")]
@@ -163,6 +185,7 @@ class Round(Line):
     sites: Mapping[str, SiteFacts]
     rejected: Mapping[str, str]
     missing: Mapping[str, str] = {}
+    ballot: BallotFacts | None = None
     notes: list[str]
 
     @property

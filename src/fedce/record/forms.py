@@ -83,6 +83,28 @@ class _Watched(Form):
     alarms: list[_Alarm]
 
 
+class _Worth(Form):
+    """What each site gives to the others; everything but the reason is null if it was not measured."""
+
+    share: dict[str, Share] | None
+    low: dict[str, Share] | None
+    high: dict[str, Share] | None
+    value: dict[str, Number] | None
+    all: dict[str, Share] | None
+    matrix: dict[str, dict[str, Number]] | None
+    signal: Share | None
+    ballots: Count | None
+    reason: str | None
+
+    @model_validator(mode="after")
+    def _whole_or_a_reason(self) -> "_Worth":
+        if (self.share is None) != (self.reason is not None):
+            raise ValueError("worth has shares, or a reason why it has none")
+        for name in ("low", "high", "value", "all", "matrix") if self.share is not None else ():
+            _check_sites(f"worth.{name}", getattr(self, name) or {}, "worth.share", self.share or {})
+        return self
+
+
 class Results(Form):
     algorithm: str
     data: str
@@ -93,6 +115,8 @@ class Results(Form):
     no_intervals: str | None = None
     intervals_over_rounds: list[_Band] = []
     order_settled_from: Count | None
+    worth: _Worth | None = None
+    """None in runs of an earlier version."""
     reconstruction: dict[str, Number] = {}
     dice: dict[str, Score]
     dice_by_class: Annotated[dict[str, Annotated[dict[str, Score], Field(min_length=1)]], Field(min_length=1)]

@@ -11,6 +11,7 @@ from typing import Any
 from fedce.algorithms import Algorithm, Standalone, Uniform, built_in
 from fedce.base.config import Config
 from fedce.base.errors import RunError
+from fedce.core.ballot import FEWEST_BALLOTS
 from fedce.core.best import best_round, smoothed
 from fedce.core.messages import Evaluation, Measured
 from fedce.guard import alarms as freerider
@@ -19,6 +20,7 @@ from fedce.record.ledger import Ledger, flags_by_site
 from fedce.valuation.agreement import rank_stability
 from fedce.valuation.fairness import fairness
 from fedce.valuation.uncertainty import contribution_intervals, intervals_over_rounds
+from fedce.valuation.worth import NO_WORTH, worth_of
 
 MOST_BANDS = 8
 """In one figure, intervals of more sites would hide each other."""
@@ -61,6 +63,7 @@ def results_of(config: Config, ledger: Ledger, *, over_rounds: bool = False) -> 
         found |= contribution_intervals(algorithm, rounds, shares, config.seed, n_cases).recorded(shares)
         if over_rounds:
             found["intervals_over_rounds"] = _intervals_over_rounds(algorithm, rounds, config.seed, n_cases)
+    found |= _worth(config, ledger)
     if ledger.format >= 3:
         found |= _network(config, rounds, end, found["validation_dice"])
     return found
@@ -73,6 +76,19 @@ def _best(rounds: Sequence[Round], end: End) -> dict[str, Any]:
     last = [said.validation_dice for said in end.evaluations.values()]
     scores = [*(done.mean_score for done in rounds), sum(last) / len(last)]
     return {"best_round": best_round(scores), "best_score": max(smoothed(scores))}
+
+
+def _worth(config: Config, ledger: Ledger) -> dict[str, Any]:
+    """What each site gives to the others; empty for runs of an earlier version, which did not measure it."""
+    if (reason := ledger.begun.no_worth) is None:
+        return {}
+    ballots = [done.ballot.ballot for done in ledger.rounds if done.ballot is not None]
+    if not reason and len(ballots) < FEWEST_BALLOTS:
+        held = f"{len(ballots)} ballot{' was' if len(ballots) == 1 else 's were'} held"
+        reason = f"{held}, and at least {FEWEST_BALLOTS} are needed; train more rounds, or set worth.every lower"
+    if reason:
+        return {"worth": {**NO_WORTH, "reason": reason}}
+    return {"worth": worth_of(ballots, list(ledger.sites), config.seed).recorded}
 
 
 def _algorithm(config: Config, end: End, format_no: int) -> Algorithm | None:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from fedce import algorithms
 from fedce.base.errors import ReplyError
 from fedce.base.identity import is_signed
+from fedce.core.ballot import REFERENCE
 from fedce.core.recorded import Facts
 from fedce.record.checks import Part
 from fedce.record.entries import End, EvaluationFacts, Join, Line, Round, Session, Signed
@@ -52,6 +53,7 @@ class Signatures(Part):
                 round_no = line.round_no + 1
                 for site in line.sites:
                     self._answer(f"line {number}, {site}", site, line, keys.get(site), before)
+                self._votes(f"line {number}", line, keys)
                 before = line.facts
             if have_keys and isinstance(line, End):
                 for site, said in line.evaluations.items():
@@ -126,6 +128,20 @@ class Signatures(Part):
         for name, value in said.items():
             if facts.get(name) != value:
                 self.problems.append(f"{where}: {name} is {facts.get(name)}, but the site signed {value}")
+
+    def _votes(self, where: str, done: Round, keys: Mapping[str, str]) -> None:
+        """The recorded scores of a ballot are those that the scorers signed."""
+        if done.ballot is None:
+            return
+        for site, scores in done.ballot.scores.items():
+            if site == REFERENCE:  # The coordinator's own images: its signature is on the line.
+                continue
+            answers = done.ballot.signed.get(site, [])
+            forms = [
+                self._form(f"{where}, vote of {site}", site, one, keys.get(site), done.round_no) for one in answers
+            ]
+            if [score for form in forms if form is not None for score in form.scores] != list(scores):
+                self.problems.append(f"{where}, vote of {site}: the site signed other scores, or none")
 
     def _evaluation(self, where: str, site: str, said: EvaluationFacts, key: str | None, round_no: int) -> None:
         if (form := self._form(where, site, said.signed, key, round_no)) is None:

@@ -9,6 +9,7 @@ from fedce.base.errors import RunError
 from fedce.base.files import digest_of
 from fedce.base.identity import held_key
 from fedce.record.attendance import Attendance, Draws
+from fedce.record.ballots import BallotsHeld
 from fedce.record.checks import Part
 from fedce.record.entries import End, Line, Resume, Round, Session, Start, line_of
 from fedce.record.folder import RunFolder
@@ -125,6 +126,7 @@ def _check(run: RunFolder, ledger: Ledger, found: Part, signatures: Callable[[],
             lambda: Draws(run, ledger),
             signatures,
             lambda: Statistics(run, ledger),
+            lambda: BallotsHeld(run, ledger),
             lambda: Replayed(run, ledger),
             lambda: ResultsAgain(run, ledger),
         )

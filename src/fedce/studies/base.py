@@ -8,6 +8,7 @@ from typing import Any
 from fedce import algorithms
 from fedce.algorithms.titles import title_of
 from fedce.base.config import Config
+from fedce.base.tables import WorthConfig
 from fedce.base.words import cell_text
 from fedce.data import Sites
 from fedce.federation.session import Result
@@ -100,9 +101,10 @@ class Context:
 
     @property
     def to_the_letter(self) -> Config:
-        """The experiment without the guard, which the paper does not have, unless the experiment states `guard`."""
-        named = "guard" in self.config.model_fields_set
-        return self.config if named else self.config.model_copy(update={"guard": "off"})
+        """The experiment without guard and ballots, which the paper lacks, unless the experiment states them."""
+        off = {"guard": "off", "worth": WorthConfig(every=0)}
+        update = {key: value for key, value in off.items() if key not in self.config.model_fields_set}
+        return self.config.model_copy(update=update)
 
     def training(self, algorithm: str, seed: int, **changes: Any) -> Config:
         """One training; options of [algorithm] go to the algorithm that the file names."""

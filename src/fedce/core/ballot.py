@@ -1,0 +1,83 @@
+"""A round's ballot: how sites score the common model, and the models that lack one of the round's sites.
+
+What a site gives to the others (`valuation/worth.py`) follows from the ballots in the ledger. Ballots change nothing in
+the training.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from fedce.core.params import Params, leave_out
+
+FEWEST_SITES = 4
+"""Below this, a vote could be held against fewer than two other votes, or the model without a site be that of two."""
+FEWEST_BALLOTS = 3
+REFERENCE = "reference"
+"""The name of the scorer that is a set of images at the coordinator."""
+LARGEST_WEIGHT = 0.99
+"""A site of a larger weight is not left out: what would remain is rounding noise."""
+
+
+@dataclass(frozen=True)
+class Ballots:
+    """In which rounds ballots are held, and who scores."""
+
+    n_rounds: int
+    every: int | None = None
+    """0: never; None: `usual_step`."""
+    scorers: Sequence[str] = ()
+    """Empty: all sites of the round."""
+    fewest: int = FEWEST_SITES
+    """A round of fewer sites holds no ballot."""
+
+    def is_due(self, round_no: int, n_sites: int) -> bool:
+        if n_sites < self.fewest or round_no >= self.n_rounds:
+            return False
+        step = usual_step(self.n_rounds, n_sites) if self.every is None else self.every
+        return step > 0 and (round_no + 1) % step == 0
+
+    def scorers_of(self, sites: Sequence[str]) -> list[str]:
+        return [site for site in sites if not self.scorers or site in self.scorers]
+
+
+def usual_step(n_rounds: int, n_sites: int) -> int:
+    """Rounds between two ballots: with n + 1 models on a ballot, a site scores about one model more in a round.
+
+    Short runs hold three ballots all the same.
+
+    >>> usual_step(100, 6), usual_step(12, 6), usual_step(2, 6)
+    (7, 4, 1)
+    """
+    return max(min(n_sites + 1, n_rounds // FEWEST_BALLOTS), 1)
+
+
+@dataclass(frozen=True)
+class Ballot:
+    """The scores of one round.
+
+    >>> held = Ballot(("north",), {"south": (0.8, 0.7), "west": (0.6, 0.5)})
+    >>> held.lost("north", "south")
+    0.1
+    """
+
+    without: tuple[str, ...]
+    """The sites that were left out, one after the other."""
+    scores: Mapping[str, Sequence[float]]
+    """Scorer to its scores: of the common model, and of the model without each of these sites."""
+    signed: Mapping[str, Sequence[Mapping[str, str]]] = field(default_factory=dict)
+    """Scorer to its answers as it signed them, if they came over a network."""
+
+    def lost(self, site: str, scorer: str) -> float:
+        """What the scorer loses, in Dice, if the model lacks the site."""
+        own = self.scores[scorer]
+        return round(own[0] - own[1 + self.without.index(site)], 12)
+
+
+def models_without(mean: Params, models: Mapping[str, Params], rho: Mapping[str, float]) -> dict[str, Params]:
+    """The common model without each site that has a part in it."""
+    weights = {site: rho.get(site, 0.0) for site in models}
+    return {
+        site: leave_out(mean, weights[site], model)
+        for site, model in models.items()
+        if 0 < weights[site] < LARGEST_WEIGHT
+    }

@@ -1,0 +1,53 @@
+"""A reference set at the coordinator: labelled images on which models are scored, so that no site has to score."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from fedce.base.config import Config
+from fedce.base.errors import ConfigError
+from fedce.core.params import Params, completed
+from fedce.data import SiteData, load_site
+from fedce.data.splits import Split
+from fedce.learning.learner import Learner
+from fedce.site.hospital import Hospital
+
+
+class Reference:
+    """Scores models on all images of a site that takes no part."""
+
+    def __init__(self, data: SiteData, learner: Learner, class_names: tuple[str, ...]) -> None:
+        every, nothing = np.arange(len(data.images)), np.arange(0)
+        self.learner = learner
+        self.hospital = Hospital(replace(data, split=Split(every, every, nothing)), learner, class_names, seed=0)
+
+    def __call__(self, models: Sequence[Params]) -> tuple[float, ...]:
+        return tuple(self.hospital.score(self._whole(model)) for model in models)
+
+    def _whole(self, model: Params) -> Params:
+        """If batch-norm statistics stay at the sites, the model gets those of the reference images."""
+        if model.layout == self.learner.layout:
+            return model
+        return self.hospital.adapted(completed(model, self.learner.initial))
+
+
+def reference_images(config: Config, shape: tuple[int, ...]) -> SiteData:
+    """The images that `worth.reference` names; `shape`: (channels, height, width) of the sites' images."""
+    assert config.worth.reference is not None
+    folder = Path(config.worth.reference).resolve()
+    if not folder.is_dir():
+        raise ConfigError(f"worth.reference: expected a folder of labelled images, and {folder} is not a folder")
+    whole = config.data.model_copy(update={"source": str(folder.parent), "sites": (), "shards": 1, "root": None})
+    data: SiteData = load_site(whole, folder.name)[0]
+    if data.images.shape[1:] != shape:
+        raise ConfigError(
+            f"worth.reference: images in {folder} have {_size(data.images.shape[1:])} channels and pixels, and the "
+            f"sites' images {_size(shape)}; set data.size"
+        )
+    return data
+
+
+def _size(shape: Sequence[int]) -> str:
+    return "x".join(map(str, shape))

@@ -1,0 +1,41 @@
+"""Whether the ballots of a ledger were held when they were due, and about the sites that had a part in the model."""
+
+from fedce.core.ballot import FEWEST_SITES, LARGEST_WEIGHT, REFERENCE, Ballots
+from fedce.record.checks import Part
+from fedce.record.entries import Round
+from fedce.record.folder import RunFolder
+from fedce.record.ledger import Ledger
+
+
+class BallotsHeld(Part):
+    """A coordinator could choose the ballots that it likes: so every one that was due must be there, and no other."""
+
+    def __init__(self, run: RunFolder, ledger: Ledger) -> None:
+        super().__init__()
+        if ledger.begun.no_worth is None:
+            return
+        wanted, n_held = run.config.worth, 0
+        fewest = FEWEST_SITES if wanted.reference is None else 2
+        due = Ballots(run.config.n_rounds, wanted.every, wanted.scorers, fewest)
+        for number, line in enumerate(ledger, 1):
+            if not isinstance(line, Round):
+                continue
+            is_due = not ledger.begun.no_worth and due.is_due(line.round_no, len(line.sites))
+            if is_due != (line.ballot is not None):
+                self.problems.append(f"line {number}: {'a ballot is missing' if is_due else 'no ballot was due'}")
+            elif line.ballot is not None:
+                n_held += 1
+                self.problems += [f"line {number}: {what}" for what in self._problems(line, due)]
+        if n_held:
+            self.facts.append(f"{n_held} ballots, each held when it was due")
+
+    def _problems(self, line: Round, due: Ballots) -> list[str]:
+        assert line.ballot is not None
+        weighed = {site for site, facts in line.sites.items() if 0 < facts.weight < LARGEST_WEIGHT}
+        found = []
+        if set(line.ballot.without) != weighed or len(line.ballot.without) != len(weighed):
+            found.append("the ballot is not about the sites that had a weight")
+        allowed = set(due.scorers_of(sorted(line.sites))) if due.fewest == FEWEST_SITES else {REFERENCE}
+        if strangers := sorted(line.ballot.scores.keys() - allowed):
+            found.append(f"{', '.join(strangers)} scored, and was not to be asked")
+        return found

@@ -1,0 +1,208 @@
+"""What each site gives to the others: when it is measured, from what it follows, and what a vote can do."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from PIL import Image
+
+from fedce.base.config import load
+from fedce.base.errors import ConfigError
+from fedce.core.ballot import Ballot, Ballots, models_without, usual_step
+from fedce.core.params import weighted_sum
+from fedce.data import load_sites
+from fedce.engines.starting import execute, resume
+from fedce.record.folder import RunFolder
+from fedce.record.verify import verify
+from fedce.valuation.worth import Held, gives, shares_of, within_the_others, worth_of
+from support import Stopped, chained, contents_of, params, stopping_after
+
+TINY = {
+    "data.scale": "tiny",
+    "rounds": 6,
+    "model.channels": (4, 8),
+    "engine.workers": 1,
+    "engine.checkpoint_seconds": 0.0,
+    "train.lr": 0.01,
+    "worth.every": 2,
+}
+SITES = ("east", "north", "south", "west")
+scores = st.floats(0.05, 1.0)
+
+
+def ballot(lost: np.ndarray, base: float = 0.8) -> Ballot:
+    """A ballot in which each scorer (column) loses so much by each site (row)."""
+    return Ballot(SITES, {site: (base, *(base - lost[:, j])) for j, site in enumerate(SITES)})
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory) -> RunFolder:
+    folder = tmp_path_factory.mktemp("worth") / "run"
+    execute(load(None, TINY), folder)
+    return RunFolder(folder)
+
+
+def test_ballots_are_held_when_they_are_due(ran):
+    assert [done.round_no + 1 for done in ran.rounds() if done.ballot] == [2, 4, 6]
+    assert usual_step(70, 6) == 7
+    assert not Ballots(10, every=1).is_due(0, n_sites=3)
+    assert not Ballots(10, every=0).is_due(0, n_sites=6)
+
+
+def test_the_models_on_a_ballot_are_the_means_of_the_others():
+    models = {name: params([float(i), float(i * i)]) for i, name in enumerate(SITES)}
+    rho = dict(zip(SITES, (0.1, 0.2, 0.3, 0.4), strict=True))
+    mean = weighted_sum(list(models.values()), list(rho.values()))
+    found = models_without(mean, models, rho)
+    for left in SITES:
+        others = [name for name in SITES if name != left]
+        weights = [rho[name] / (1 - rho[left]) for name in others]
+        expected = weighted_sum([models[name] for name in others], weights)
+        assert found[left].vector == pytest.approx(expected.vector, abs=1e-6)
+
+
+def test_a_site_without_weight_is_not_left_out():
+    models = {name: params([1.0]) for name in SITES}
+    assert set(models_without(params([1.0]), models, {"east": 0.5, "north": 0.5})) == {"east", "north"}
+
+
+def test_measuring_changes_nothing_in_the_training(ran, tmp_path):
+    without = execute(load(None, {**TINY, "worth.every": 0}), tmp_path / "run")
+    assert without.values["model_sha256"] == ran.results["model_sha256"]
+    assert without.values["contributions"] == ran.results["contributions"]
+    assert without.values["worth"]["reason"] == "worth.every is 0"
+
+
+def test_two_workers_measure_the_same_bits(ran, tmp_path):
+    found = execute(load(None, {**TINY, "engine.workers": 2}), tmp_path / "run")
+    assert found.values["worth"] == ran.results["worth"]
+
+
+def test_a_killed_run_measures_the_same_after_it_is_resumed(ran, tmp_path):
+    with pytest.raises(Stopped):
+        execute(load(None, TINY), tmp_path / "run", observer=stopping_after(3))
+    found = resume(tmp_path / "run")
+    assert found.values["worth"] == ran.results["worth"]
+
+
+def test_a_sound_ledger_names_its_ballots(ran):
+    verdict = verify(ran)
+    assert verdict.sound
+    assert "3 ballots, each held when it was due" in verdict.facts
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda line: line.pop("ballot"), "a ballot is missing"),
+        (lambda line: line["ballot"]["scores"]["site1"].__setitem__(1, 0.0), "results.json gives worth"),
+        (lambda line: line["ballot"]["scores"].__setitem__("stranger", [0.5] * 7), "stranger scored"),
+        (
+            lambda line: [line["ballot"]["without"].pop(), *(own.pop() for own in line["ballot"]["scores"].values())],
+            "not about the sites that had a weight",
+        ),
+        (lambda line: line["ballot"]["scores"]["site1"].pop(), "gave 6 scores for 7 models"),
+    ],
+)
+def test_a_changed_ballot_is_found(ran, tmp_path, change, problem):
+    for file in ran.path.iterdir():
+        if file.is_file():
+            (tmp_path / file.name).write_bytes(file.read_bytes())
+    entries = contents_of(ran)
+    change(next(entry for entry in entries if entry.get("round") == 1))
+    (tmp_path / "ledger.jsonl").write_text("".join(f"{line}\n" for line in chained(entries)))
+    assert any(problem in found for found in verify(RunFolder(tmp_path)).problems)
+
+
+def test_too_few_sites_or_another_kind_of_model_give_a_reason(tmp_path):
+    three = {**TINY, "data.sites": ("site1", "site2", "site3"), "rounds": 3}
+    found = execute(load(None, three), tmp_path / "three").values["worth"]
+    assert found["share"] is None
+    assert "3 sites take part" in found["reason"]
+    own = execute(load(None, {**TINY, "algorithm.name": "ditto", "rounds": 3}), tmp_path / "own").values["worth"]
+    assert "not a mean" in own["reason"]
+    short = execute(load(None, {**TINY, "rounds": 2}), tmp_path / "short").values["worth"]
+    assert "1 ballot was held, and at least 3" in short["reason"]
+
+
+def test_only_the_named_scorers_are_asked(tmp_path):
+    chosen = ["site1", "site2", "site3", "site4"]
+    run = execute(load(None, {**TINY, "rounds": 2, "worth.scorers": chosen}), tmp_path / "run")
+    held = RunFolder(run.folder).rounds()[1].ballot
+    assert sorted(held.scores) == chosen
+    assert len(held.without) == 6
+    with pytest.raises(ConfigError, match="no site is called 'site9'"):
+        execute(load(None, {**TINY, "worth.scorers": ["site9"]}), tmp_path / "none")
+
+
+def test_a_reference_set_scores_instead_of_the_sites(tmp_path):
+    folder = tmp_path / "reference"
+    site = load_sites("fundus6", scale="tiny", sites=["site4", "site5"])[0]
+    for part in ("images", "masks"):
+        (folder / part).mkdir(parents=True)
+    for i, (image, mask) in enumerate(zip(site.images, site.masks, strict=True)):
+        Image.fromarray(image.transpose(1, 2, 0)).save(folder / "images" / f"{i}.png")
+        Image.fromarray(np.where(mask[1], 255, np.where(mask[0], 128, 0)).astype(np.uint8)).save(
+            folder / "masks" / f"{i}.png"
+        )
+    two = {**TINY, "data.sites": ("site1", "site2"), "worth.reference": str(folder), "model.norm": "site"}
+    run = execute(load(None, {**two, "data.scale": "tiny"}), tmp_path / "run")
+    assert run.values["worth"]["reason"] is None
+    assert set(run.values["worth"]["matrix"]["site1"]) == {"reference"}
+    assert verify(RunFolder(run.folder)).sound
+    with pytest.raises(ConfigError, match=r"worth\.reference: expected a folder"):
+        execute(load(None, {**two, "worth.reference": str(tmp_path / "none")}), tmp_path / "other")
+    assert not (tmp_path / "other").exists()
+
+
+@given(arrays(np.float64, (3, 4, 4), elements=st.floats(-0.2, 0.2)), st.floats(-0.5, 0.19))
+def test_a_site_can_do_nothing_about_its_own_share(lost, own):
+    """A site's scores enter neither what it gives, nor any vote about it."""
+    changed = lost.copy()
+    changed[:, 1, 1] = own
+    before, after = (gives(Held.of([ballot(one) for one in some], SITES), own=False)[:, 1] for some in (lost, changed))
+    assert after == pytest.approx(before)
+
+
+@given(arrays(np.float64, (1, 5), elements=st.floats(-1, 1)), st.floats(-10, 10), st.integers(0, 4))
+def test_a_vote_counts_only_as_far_as_the_other_votes_go(votes, lie, liar):
+    others = np.delete(votes, liar)
+    lied = votes.copy()
+    lied[0, liar] = lie
+    counted = within_the_others(lied)[0, liar]
+    assert others.min() <= counted <= others.max()
+
+
+@given(arrays(np.float64, (4, 4), elements=st.floats(-0.1, 0.1)))
+def test_shares_are_shares(lost):
+    found = worth_of([ballot(lost), ballot(lost), ballot(lost / 2)], SITES, seed=0)
+    for shares in (found.share, found.whole):
+        assert sum(shares.values()) == pytest.approx(1)
+        assert min(shares.values()) >= 0
+    for site in SITES:
+        assert found.low[site] <= found.share[site] <= found.high[site]
+
+
+def test_the_site_whose_absence_hurts_the_others_gives_most():
+    lost = np.full((4, 4), 0.01)
+    lost[2] = 0.2
+    lost[3, 3] = 0.6  # west needs itself, which says nothing about what it gives
+    found = worth_of([ballot(lost), ballot(lost * 1.1), ballot(lost * 0.9)], SITES, seed=0)
+    assert max(found.share, key=found.share.__getitem__) == "south"
+    assert found.share["west"] == pytest.approx(found.share["east"], rel=0.05)
+    assert found.whole["west"] > 3 * found.whole["east"]
+    assert found.matrix["south"]["west"] == pytest.approx(0.2)
+    assert found.value["south"] == pytest.approx(0.2)
+
+
+def test_ballots_that_contradict_each_other_move_shares_towards_equal():
+    """Where scores are noise, the shares are nearer to equal than the ballots' mean is, by about its noise."""
+    rng = np.random.default_rng(0)
+    found = [worth_of([ballot(rng.normal(0, 0.05, (4, 4))) for _ in range(8)], SITES, seed=0) for _ in range(40)]
+    assert np.mean([one.signal for one in found]) < 0.35
+    assert np.mean([max(one.share.values()) for one in found]) < 0.4
+
+
+def test_shares_of_nothing_are_equal():
+    assert shares_of(np.array([[-1.0, 0.0], [1.0, 3.0]])).tolist() == [[0.5, 0.5], [0.25, 0.75]]
