@@ -9,7 +9,7 @@ from PIL import Image
 
 from fedce.base.config import load
 from fedce.base.errors import ConfigError
-from fedce.core.ballot import Ballot, Ballots, models_without, usual_step
+from fedce.core.ballot import Ballot, Ballots, models_without
 from fedce.core.params import weighted_sum
 from fedce.data import load_sites
 from fedce.engines.starting import execute, resume
@@ -45,7 +45,8 @@ def ran(tmp_path_factory) -> RunFolder:
 
 def test_ballots_are_held_when_they_are_due(ran):
     assert [done.round_no + 1 for done in ran.rounds() if done.ballot] == [2, 4, 6]
-    assert usual_step(70, 6) == 7
+    assert [n + 1 for n in range(40) if Ballots(40).is_due(n, n_sites=6)] == [3, 6, 9, 12, 15, 18]
+    assert [n + 1 for n in range(3) if Ballots(3).is_due(n, n_sites=6)] == [1, 2, 3]
     assert not Ballots(10, every=1).is_due(0, n_sites=3)
     assert not Ballots(10, every=0).is_due(0, n_sites=6)
 
@@ -176,7 +177,7 @@ def test_a_vote_counts_only_as_far_as_the_other_votes_go(votes, lie, liar):
 
 @given(arrays(np.float64, (4, 4), elements=st.floats(-0.1, 0.1)))
 def test_shares_are_shares(lost):
-    found = worth_of([ballot(lost), ballot(lost), ballot(lost / 2)], SITES, seed=0)
+    found = worth_of([ballot(lost), ballot(lost), ballot(lost / 2)], SITES, reached=0.9, seed=0)
     for shares in (found.share, found.whole):
         assert sum(shares.values()) == pytest.approx(1)
         assert min(shares.values()) >= 0
@@ -188,7 +189,7 @@ def test_the_site_whose_absence_hurts_the_others_gives_most():
     lost = np.full((4, 4), 0.01)
     lost[2] = 0.2
     lost[3, 3] = 0.6  # west needs itself, which says nothing about what it gives
-    found = worth_of([ballot(lost), ballot(lost * 1.1), ballot(lost * 0.9)], SITES, seed=0)
+    found = worth_of([ballot(lost), ballot(lost * 1.1), ballot(lost * 0.9)], SITES, reached=0.9, seed=0)
     assert max(found.share, key=found.share.__getitem__) == "south"
     assert found.share["west"] == pytest.approx(found.share["east"], rel=0.05)
     assert found.whole["west"] > 3 * found.whole["east"]
@@ -199,9 +200,34 @@ def test_the_site_whose_absence_hurts_the_others_gives_most():
 def test_ballots_that_contradict_each_other_move_shares_towards_equal():
     """Where scores are noise, the shares are nearer to equal than the ballots' mean is, by about its noise."""
     rng = np.random.default_rng(0)
-    found = [worth_of([ballot(rng.normal(0, 0.05, (4, 4))) for _ in range(8)], SITES, seed=0) for _ in range(40)]
+    found = [
+        worth_of([ballot(rng.normal(0, 0.05, (4, 4))) for _ in range(8)], SITES, reached=0.9, seed=0) for _ in range(40)
+    ]
     assert np.mean([one.signal for one in found]) < 0.35
     assert np.mean([max(one.share.values()) for one in found]) < 0.4
+
+
+def test_differences_below_what_another_training_changes_are_no_signal():
+    lost = np.full((4, 4), 0.0001) * np.arange(1, 5)[:, None]
+    found = worth_of([ballot(lost)] * 5, SITES, reached=0.9, seed=0)
+    assert found.signal == 0
+    assert list(found.share.values()) == pytest.approx([0.25] * 4)
+    assert min(found.high.values()) - max(found.low.values()) > 0.4
+
+
+def test_ballots_count_by_what_was_left_to_learn():
+    early, late = np.full((4, 4), 0.01), np.full((4, 4), 0.01)
+    early[0], late[1] = 0.1, 0.1
+    found = worth_of([ballot(early, 0.4), ballot(late, 0.79)] * 3, SITES, reached=0.8, seed=0)
+    assert found.share["east"] > 2 * found.share["north"]
+
+
+@given(st.integers(1, 400), st.integers(4, 12))
+def test_over_a_run_a_site_scores_about_one_model_a_round(n_rounds, n_sites):
+    n_held = sum(Ballots(n_rounds).is_due(n, n_sites) for n in range(n_rounds))
+    assert n_held >= min(3, n_rounds)
+    if n_rounds >= 6 * (n_sites + 1):
+        assert 0.75 <= n_held * (n_sites + 1) / n_rounds <= 1.35
 
 
 def test_shares_of_nothing_are_equal():

@@ -24,31 +24,37 @@ class Ballots:
 
     n_rounds: int
     every: int | None = None
-    """0: never; None: `usual_step`."""
+    """0: never; None: `usual_step` within `usual_end`."""
     scorers: Sequence[str] = ()
     """Empty: all sites of the round."""
     fewest: int = FEWEST_SITES
     """A round of fewer sites holds no ballot."""
 
     def is_due(self, round_no: int, n_sites: int) -> bool:
-        if n_sites < self.fewest or round_no >= self.n_rounds:
+        if n_sites < self.fewest or round_no >= self.n_rounds or self.every == 0:
             return False
-        step = usual_step(self.n_rounds, n_sites) if self.every is None else self.every
-        return step > 0 and (round_no + 1) % step == 0
+        if self.every is not None:
+            return (round_no + 1) % self.every == 0
+        return round_no < usual_end(self.n_rounds) and (round_no + 1) % usual_step(self.n_rounds, n_sites) == 0
 
     def scorers_of(self, sites: Sequence[str]) -> list[str]:
         return [site for site in sites if not self.scorers or site in self.scorers]
 
 
+def usual_end(n_rounds: int) -> int:
+    """Ballots are held in the first half of the rounds: later ones say less about training without a site."""
+    return max(-(-n_rounds // 2), min(n_rounds, FEWEST_BALLOTS))
+
+
 def usual_step(n_rounds: int, n_sites: int) -> int:
-    """Rounds between two ballots: with n + 1 models on a ballot, a site scores about one model more in a round.
+    """Rounds between two ballots. A ballot has n + 1 models; over the whole run a site scores about one in a round.
 
     Short runs hold three ballots all the same.
 
-    >>> usual_step(100, 6), usual_step(12, 6), usual_step(2, 6)
-    (7, 4, 1)
+    >>> usual_step(100, 6), usual_step(12, 6), usual_step(3, 6)
+    (3, 2, 1)
     """
-    return max(min(n_sites + 1, n_rounds // FEWEST_BALLOTS), 1)
+    return max(min((n_sites + 1) // 2, usual_end(n_rounds) // FEWEST_BALLOTS), 1)
 
 
 @dataclass(frozen=True)

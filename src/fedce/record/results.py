@@ -88,7 +88,8 @@ def _worth(config: Config, ledger: Ledger) -> dict[str, Any]:
         reason = f"{held}, and at least {FEWEST_BALLOTS} are needed; train more rounds, or set worth.every lower"
     if reason:
         return {"worth": {**NO_WORTH, "reason": reason}}
-    return {"worth": worth_of(ballots, list(ledger.sites), config.seed).recorded}
+    reached = max(smoothed([done.mean_score for done in ledger.rounds]))
+    return {"worth": worth_of(ballots, list(ledger.sites), reached, config.seed).recorded}
 
 
 def _algorithm(config: Config, end: End, format_no: int) -> Algorithm | None:

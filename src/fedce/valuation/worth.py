@@ -18,6 +18,11 @@ Floats = NDArray[np.float64]
 N_DRAWS = 2000
 LEAST_SCORE = 0.01
 """A mean Dice below this counts as this much, because utilities are logarithms."""
+LEAST_WEIGHT = 0.02
+"""A ballot counts at least this much, even if the model had nothing left to learn."""
+OTHER_RUNS = 0.005
+"""Standard deviation, in log U, of what another training would say. Ballots of one run can't show it; it was chosen on
+the federations that may be looked at, so that intervals hold the truth there (docs/worth.md)."""
 
 NO_WORTH: Mapping[str, Any] = dict.fromkeys(("share", "low", "high", "value", "all", "matrix", "signal", "ballots"))
 """The entry of results.json if nothing was measured, without the reason."""
@@ -39,7 +44,7 @@ class Worth:
     matrix: Mapping[str, Mapping[str, float]]
     """Site to scorer to what the scorer loses without the site, in Dice: the mean over the ballots."""
     signal: float
-    """From 0 (the ballots say nothing about who gives more) to 1 (they all say the same)."""
+    """From 0 (the sites differ by no more than noise) to 1 (noise is nothing beside their differences)."""
     n_ballots: int
 
     @property
@@ -142,55 +147,71 @@ def shares_of(values: Floats) -> Floats:
     return found
 
 
-def signal_of(by_ballot: Floats) -> Floats:
-    """The part of the spread between sites that is not the ballots' noise: 1 - noise / spread, at least 0.
+@dataclass(frozen=True, eq=False)
+class Estimate:
+    """What each site gives: the mean over the ballots of log U(w) - log U(w without it), with its noise."""
 
-    `by_ballot`: (..., ballots, sites).
+    value: Floats
+    noise: Floats
+    """Variance: how far the ballots contradict each other, and what training again would change (`OTHER_RUNS`)."""
+
+    @classmethod
+    def of(cls, by_ballot: Floats, weights: Floats) -> "Estimate":
+        n, parts = len(weights), weights / weights.sum()
+        value = parts @ by_ballot
+        between = parts**2 @ (by_ballot - value) ** 2 * (n / (n - 1) if n > 1 else 1.0)
+        return cls(value, between + OTHER_RUNS**2)
+
+    @property
+    def signal(self) -> float:
+        """The part of the spread between sites that is not noise: 1 - noise / spread, at least 0."""
+        spread = float(self.value.var(ddof=1))
+        return max(0.0, 1 - float(self.noise.mean()) / spread) if spread > 0 else 0.0
+
+    @property
+    def shares(self) -> Floats:
+        """Positive parts over their sum, drawn towards equal shares as far as the spread is noise."""
+        found: Floats = self.signal * shares_of(self.value) + (1 - self.signal) / len(self.value)
+        return found
+
+    def intervals(self, rng: np.random.Generator) -> tuple[Floats, Floats]:
+        """The ends within which a share stays if all values are measured again with this noise."""
+        drawn = self.value + rng.standard_normal((N_DRAWS, len(self.value))) * np.sqrt(self.noise)
+        low, high = np.quantile(shares_of(drawn), [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
+        return np.minimum(low, self.shares), np.maximum(high, self.shares)
+
+
+def left_to_learn(held: Held, reached: float) -> Floats:
+    """The weight of each ballot: how far the model still was from the best score that the run reached.
+
+    Leaving a site out of one round shows how much the model leans on the site at that moment. While there is much to
+    learn, this is what the site teaches; at the end the others would make up for it if they trained on.
     """
-    n = by_ballot.shape[-2]
-    if n < 2:
-        return np.zeros(by_ballot.shape[:-2])
-    noise = by_ballot.var(axis=-2, ddof=1).mean(axis=-1) / n
-    spread = by_ballot.mean(axis=-2).var(axis=-1, ddof=1)
-    found: Floats = np.where(spread > 0, np.maximum(0.0, 1 - noise / np.where(spread > 0, spread, 1.0)), 0.0)
-    return found
+    found: Floats = np.maximum(reached - _mean_known(held.base, axis=1), 0.0) / max(reached, LEAST_SCORE)
+    return found + LEAST_WEIGHT
 
 
-def worth_of(ballots: Sequence[Ballot], sites: Sequence[str], seed: int) -> Worth:
-    """What each site gives by these ballots, at least one."""
+def worth_of(ballots: Sequence[Ballot], sites: Sequence[str], reached: float, seed: int) -> Worth:
+    """What each site gives by these ballots, at least one. `reached`: the best smoothed mean score of the run."""
     held = Held.of(ballots, sites)
-    to_others, to_all = gives(held, own=False), gives(held, own=True)
-    share, low, high = _with_interval(to_others, np.random.default_rng(seed))
+    weights = left_to_learn(held, reached)
+    to_others, to_all = (Estimate.of(gives(held, own=own), weights) for own in (False, True))
+    low, high = to_others.intervals(np.random.default_rng(seed))
     lost = _mean_known(held.lost, axis=0)
 
     def by_site(values: Floats) -> dict[str, float]:
         return dict(zip(sites, values.tolist(), strict=True))
 
     return Worth(
-        share=by_site(share),
+        share=by_site(to_others.shares),
         low=by_site(low),
         high=by_site(high),
         value=by_site(np.nan_to_num(_mean_known(np.where(held.is_own, np.nan, lost), axis=1))),
-        whole=by_site(_shrunk(to_all)),
+        whole=by_site(to_all.shares),
         matrix={
             site: {scorer: float(x) for scorer, x in zip(held.scorers, row, strict=True) if not np.isnan(x)}
             for site, row in zip(sites, lost, strict=True)
         },
-        signal=float(signal_of(to_others)),
+        signal=to_others.signal,
         n_ballots=len(ballots),
     )
-
-
-def _shrunk(by_ballot: Floats) -> Floats:
-    """Shares that are drawn towards equal ones as far as the ballots contradict each other."""
-    signal, n = signal_of(by_ballot)[..., None], by_ballot.shape[-1]
-    found: Floats = signal * shares_of(by_ballot.mean(axis=-2)) + (1 - signal) / n
-    return found
-
-
-def _with_interval(by_ballot: Floats, rng: np.random.Generator) -> tuple[Floats, Floats, Floats]:
-    """Shares, and the ends of their intervals: ballots are drawn with repeats."""
-    share, n = _shrunk(by_ballot), len(by_ballot)
-    again = _shrunk(by_ballot[rng.integers(n, size=(N_DRAWS, n))])
-    low, high = np.quantile(again, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
-    return share, np.minimum(low, share), np.maximum(high, share)
