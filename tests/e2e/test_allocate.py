@@ -78,11 +78,12 @@ def test_samples_are_those_that_sites_took_part_with(tiny_run: Path, tmp_path: P
 def test_nobody_is_paid_by_contributions_that_are_too_uncertain(tiny_run: Path, tmp_path: Path, fedce):
     run, page = tmp_path / "run", tmp_path / "run" / "allocation.html"
     shutil.copytree(tiny_run, run)
-    for rule in ("contribution", "mix"):
+    noise = "the sites differ by no more than noise in what they give to each other"
+    for rule, doubt in (("worth", noise), ("mix", noise), ("contribution", "the contributions have no intervals")):
         refused = fedce("allocate", run, "--budget", 100, "--rule", rule)
         assert refused.exit_code == 2
         assert len(refused.stderr.splitlines()) == 1
-        assert f"no site should be paid by --rule {rule} here: the contributions have no intervals" in refused.stderr
+        assert f"no site should be paid by --rule {rule} here: {doubt}" in refused.stderr
         assert "at no site is the final model's validation Dice above that of the initial model" in refused.stderr
         assert "--yes" in refused.stderr
         assert not page.exists()
@@ -90,8 +91,17 @@ def test_nobody_is_paid_by_contributions_that_are_too_uncertain(tiny_run: Path, 
         assert fedce("allocate", run, "--budget", 100, "--rule", rule).exit_code == 0
     forced = fedce("allocate", run, "--budget", 100, "--yes")
     assert forced.exit_code == 0
-    assert "Warning, overridden by --yes: the contributions have no intervals" in forced.stderr
-    assert "Warning, overridden by --yes: the contributions have no intervals" in page.read_text("utf-8")
+    assert f"Warning, overridden by --yes: {noise}" in forced.stderr
+    assert f"Warning, overridden by --yes: {noise}" in page.read_text("utf-8")
+
+
+def test_a_run_without_worth_names_the_rule_that_is_left(tmp_path: Path, fedce):
+    settings = ("--scale", "tiny", "--rounds", 1, "--workers", 1, "--set", "model.channels=[4,8]")
+    assert fedce("run", *settings, "--set", "worth.every=0", "--out", tmp_path / "run").exit_code == 0
+    refused = fedce("allocate", tmp_path / "run", "--budget", 100)
+    assert refused.exit_code == 2
+    assert len(refused.stderr.splitlines()) == 1
+    assert "was not measured (worth.every is 0); choose --rule contribution" in refused.stderr
 
 
 def without_certainty(entries: list[dict]) -> None:
@@ -104,11 +114,11 @@ def test_what_is_certain_enough_is_paid_without_a_word(tmp_path: Path, fedce):
     run = tmp_path / "run"
     settings = ("--scale", "tiny", "--rounds", 12, "--workers", 1, "--set", "model.channels=[4,8]")
     assert fedce("run", *settings, "--out", run).exit_code == 0
-    paid = fedce("allocate", run, "--budget", 100)
+    paid = fedce("allocate", run, "--budget", 100, "--rule", "contribution")
     assert paid.exit_code == 0, paid.output
     assert paid.stderr == ""
     made_anew(RunFolder(run), without_certainty)
-    refused = fedce("allocate", run, "--budget", 100)
+    refused = fedce("allocate", run, "--budget", 100, "--rule", "contribution")
     assert refused.exit_code == 2
     assert "no intervals" not in refused.stderr
     assert "at no site is the final model's validation Dice above" in refused.stderr

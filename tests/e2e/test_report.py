@@ -51,7 +51,7 @@ def test_it_stands_alone(tiny_run: Path):
     page = (tiny_run / "report.html").read_text("utf-8")
     outside = re.findall(r"""(?:src|href|url)\s*[=(]\s*["']?(?!#|data:)[\w/:]""", page)
     assert not outside
-    assert page.count("<svg") == 3
+    assert page.count("<svg") == 4
     # matplotlib names XML vocabularies by address; nothing fetches those.
     assert set(re.findall(r"https?://[^\"' <]+", page)) <= {
         "http://www.w3.org/2000/svg",
@@ -77,7 +77,8 @@ def test_it_says_what_the_results_say(tiny_run: Path):
 def test_every_figure_holds_its_numbers(tiny_run: Path):
     tables = figure_tables((tiny_run / "report.html").read_text("utf-8"))
     results = json.loads((tiny_run / "results.json").read_text("utf-8"))
-    assert list(tables) == ["test-dice", "contributions", "validation-dice", "examples"]
+    assert list(tables) == ["gives-and-needs", "test-dice", "contributions", "validation-dice", "examples"]
+    assert {row[0]: float(row[1]) for row in tables["gives-and-needs"][1:]} == results["worth"]["share"]
     header, *rounds = tables["contributions"]
     assert header == ["round", *results["contributions"]]
     assert [float(share) for share in rounds[-1][1:]] == list(results["contributions"].values())
@@ -439,7 +440,7 @@ def test_free_rider_scores_and_alarms_are_shown_where_there_are_some(
     scores = {f"site{i}": {"scores": [0.1, None, 0.2, 0.3], "alarms": []} for i in range(1, 7)}
     scores["site1"] = {"scores": [None] * 4, "alarms": [alarm] * alarmed}
     page = rewritten(tiny_run, tmp_path, monkeypatch, freerider=scores)
-    assert page.count("<svg") == 4
+    assert page.count("<svg") == 5
     assert figure_tables(page)["free-rider-scores"][1:3] == [["1", "", *["0.1"] * 5], ["2", *[""] * 6]]
     row = '<th scope="row">site1</th><td class="number">2</td><td>sends an old update again</td>'
     assert (row in page, "<p>No alarm was raised.</p>" in page.split("Free riders</h2>")[1]) == (alarmed, not alarmed)
@@ -613,6 +614,6 @@ def test_only_runs_of_as_many_rounds_are_ranked(several: Path, fedce, monkeypatc
 def test_it_opens_in_chromium(tiny_run: Path, tmp_path: Path, chromium):
     shown, picture = open_page(chromium, tiny_run / "report.html", tmp_path)
     assert "Contributions over the rounds" in shown.stdout
-    assert shown.stdout.count("</svg>") == 3
+    assert shown.stdout.count("</svg>") == 4
     assert "CONSOLE" not in shown.stderr
     assert picture.stat().st_size > 20_000

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedce.base.errors import ConfigError
+from fedce.base.errors import ConfigError, RunError
 from fedce.present.pages.allocation import summary
-from fedce.questions.allocation import allocate, bounded, doubts_of, fraction, in_cents, money
+from fedce.questions.allocation import allocate, bounded, check_measured, doubts_of, fraction, in_cents, money
 
 RAW = st.lists(st.floats(0.0, 1.0), min_size=2, max_size=12).filter(lambda values: sum(values) > 1e-3)
 
@@ -55,6 +55,12 @@ RESULTS = {
     "contributions": {"a": 0.5, "b": 0.3, "c": 0.2},
     "train_images_used": {"a": 10, "b": 10, "c": 80},
     "intervals": {"low": {"a": 0.4, "b": 0.2, "c": 0.1}, "high": {"a": 0.6, "b": 0.4, "c": 0.3}},
+    "worth": {
+        "share": {"a": 0.1, "b": 0.2, "c": 0.7},
+        "low": {"a": 0.0, "b": 0.1, "c": 0.5},
+        "high": {"a": 0.25, "b": 0.5, "c": 0.75},
+        "signal": 0.9,
+    },
 }
 
 
@@ -63,7 +69,9 @@ def test_rules_against_hand_worked_numbers():
     assert payouts["contribution"].amounts == {"a": 500, "b": 300, "c": 200}
     assert payouts["samples"].amounts == {"a": 100, "b": 100, "c": 800}
     assert payouts["equal"].amounts == {"a": Decimal("333.34"), "b": Decimal("333.33"), "c": Decimal("333.33")}
-    assert payouts["mix"].amounts == {"a": Decimal("416.67"), "b": Decimal("316.67"), "c": Decimal("266.66")}
+    assert payouts["worth"].amounts == {"a": 100, "b": 200, "c": 700}
+    assert payouts["worth"].high == {"a": 250, "b": 500, "c": 750}
+    assert payouts["mix"].amounts == {"a": Decimal("216.67"), "b": Decimal("266.67"), "c": Decimal("516.66")}
     assert payouts["contribution"].low == {"a": 400, "b": 200, "c": 100}
     assert payouts["equal"].low is None
 
@@ -154,12 +162,25 @@ NOT_BETTER = "at no site is the final model's validation Dice above that of the 
 )
 def test_what_speaks_against_paying_by_contribution(change, doubts):
     results = {**CERTAIN, **change}
-    for rule in ("contribution", "mix"):
-        found = doubts_of(rule, results)
-        assert len(found) == len(doubts)
-        assert all(one.startswith(other) for one, other in zip(found, doubts, strict=True))
+    found = doubts_of("contribution", results)
+    assert len(found) == len(doubts)
+    assert all(one.startswith(other) for one, other in zip(found, doubts, strict=True))
     for rule in ("samples", "equal"):
         assert doubts_of(rule, {**results, "intervals": None}) == []
+
+
+def test_what_speaks_against_paying_by_worth():
+    for rule in ("worth", "mix"):
+        assert doubts_of(rule, {**CERTAIN, "worth": {"signal": 0.5}}) == []
+        noise = doubts_of(rule, {**CERTAIN, "worth": {"signal": 0.1}, "initial_dice": {}})
+        assert [one.split(" in what")[0] for one in noise] == ["the sites differ by no more than noise", NOT_BETTER]
+
+
+def test_a_run_without_worth_can_be_paid_by_the_other_rules():
+    results = {**RESULTS, "worth": {"share": None, "reason": "3 sites take part"}}
+    assert list(allocate(results, "10")) == ["contribution", "samples", "equal"]
+    with pytest.raises(RunError, match=r"not measured \(3 sites take part\); choose --rule contribution"):
+        check_measured("worth", results)
 
 
 def test_a_site_without_an_interval_has_no_amounts_at_its_ends():

@@ -8,6 +8,7 @@ from rich.console import Console
 from fedce.present import columns, pages
 from fedce.present.columns import Column, Note, of, sites_table
 from fedce.present.results import metrics_tables, results_table
+from fedce.present.worth import worth_sentences
 
 RESULTS = {
     "algorithm": "fedce",
@@ -42,23 +43,56 @@ def cell(place: columns.Place, title: str, site: str, **changes) -> columns.Cell
 
 def test_each_place_shows_its_columns():
     assert titles(RESULTS, "terminal") == ["site", "images", "Dice", "Dice\nwithout", "contribution"]
-    everything = ["Site", "Images", "for training", "Dice", "disc", "cup", "Dice without it", "Contribution", "Flags"]
+    everything = ["Site", "Contribution", "Images", "Dice", "disc", "cup", "Dice without it", "Flags"]
     assert titles(RESULTS, "report") == everything
     with_alone = titles({**RESULTS, **GAINS}, "report")
-    assert with_alone == [*everything[:6], "Alone", "Gain", *everything[6:]]
+    assert with_alone == [*everything[:6], "Alone", "Gain", "Flags"]
     assert titles({**RESULTS, **GAINS}, "terminal") == ["site", "Dice", "alone", "gain", "contribution"]
     one_class = {**RESULTS, "dice_by_class": {"north": {"disc": 0.8}}}
     assert titles(one_class, "report") == [name for name in everything if name not in ("disc", "cup")]
 
 
+WORTH = {
+    "share": {"north": 0.9, "south": 0.1},
+    "low": {"north": 0.8, "south": 0.0},
+    "high": {"north": 1.0, "south": 0.2},
+}
+
+
+def test_what_a_site_gives_stands_beside_what_it_needs():
+    results = {**RESULTS, "worth": {**WORTH, "signal": 1.0}}
+    assert titles(results, "report")[:3] == ["Site", "Gives", "Needs (contribution)"]
+    assert titles(results, "shares") == ["site", "gives", "needs (contribution)"]
+    assert titles(results, "terminal") == ["site", "images", "Dice", "Dice\nwithout"]
+    assert titles({**results, "algorithm": "fedavg"}, "report")[2] == "Contribution"
+    assert cell("report", "Gives", "north", worth=results["worth"]).note == Note("80 to 100 %", "80-100")
+    assert titles({**RESULTS, "worth": {"share": None, "reason": "too few sites"}}, "report")[1] == "Contribution"
+
+
+def test_words_say_who_gives_and_who_needs_only_if_that_is_shown():
+    results = {**RESULTS, "worth": {**WORTH, "signal": 1.0}}
+    assert worth_sentences(results) == [
+        "north gives most to the others: 90 % (95 % interval 80 to 100 %) of all that is given.",
+        "Gives more than it needs: north (gives 90 %, needs 25 %).",
+        "Needs more than it gives: south (gives 10 %, needs 75 %).",
+    ]
+    wide = {**results["worth"], "low": {"north": 0.1, "south": 0.0}, "high": {"north": 1.0, "south": 0.9}}
+    assert "can't show that it gives more" in worth_sentences({**results, "worth": wide})[0]
+    assert len(worth_sentences({**results, "worth": wide})) == 1
+    assert "can't be told" in worth_sentences({**results, "worth": {**wide, "signal": 0.1}})[0]
+    none = worth_sentences({**results, "worth": {"share": None, "reason": "too few sites"}})
+    assert none == ["What each site gives to the others was not measured: too few sites."]
+    assert worth_sentences(RESULTS) == []
+
+
 def test_a_run_that_goes_on_has_no_test_dice_yet():
     last = {f"last_{key}": {"north": 0.5} for key in ("score", "weight", "loss", "seconds")}
     so_far = {**last, "train_images": RESULTS["train_images"], "contributions": {"north": 0.5}, "flags": {}}
-    going_on = ["Site", "Training images", "Validation Dice", "Weight", "Contribution", "Loss", "Seconds", "Flags"]
+    going_on = ["Site", "Contribution", "Training images", "Validation Dice", "Weight", "Loss", "Seconds", "Flags"]
     assert titles(so_far, "live") == going_on
-    assert titles({**so_far, **RESULTS}, "live") == [*going_on[:4], "Test Dice", *going_on[4:]]
+    assert titles({**so_far, **RESULTS}, "live") == [*going_on[:5], "Test Dice", *going_on[5:]]
     assert [one.text for one in sites_table(so_far, "live", SITES).rows[1]] == [
-        *("south", "20", "\N{EN DASH}", "\N{EN DASH}", "\N{EN DASH}", "\N{EN DASH}", "\N{EN DASH}", "none")
+        *("south", "\N{EN DASH}", "20", "\N{EN DASH}", "\N{EN DASH}", "\N{EN DASH}", "\N{EN DASH}", "none")
     ]
 
 

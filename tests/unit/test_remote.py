@@ -29,7 +29,7 @@ from fedce.record.folder import RunFolder
 from fedce.record.verify import verify
 from fedce.site.resident import Resident, at_hospital
 from fedce.site.wire import Parcel, Signed
-from support import Post, events_of, params
+from support import Post, chained, contents_of, events_of, params
 
 TINY = {"data.source": "fundus6", "data.scale": "tiny", "model.channels": [4, 8], "engine.name": "flower", "rounds": 3}
 
@@ -688,3 +688,24 @@ def test_a_key_whose_signatures_prove_nothing_is_none(raw):
     assert not is_signed("I said 0.1", anything, key)
     with pytest.raises(ValueError, match="is not a public key"):
         checked_key(key)
+
+
+def test_a_site_that_refuses_to_score_trains_and_has_no_vote(tmp_path: Path, config):
+    """Votes come over the network signed, and a file in a site's folder is enough to keep its images out of them."""
+    homes = {name: tmp_path / "homes" / name for name in config.engine.members}
+    hospitals = {name: resident(config, name, home) for name, home in homes.items()}
+    (homes["site2"] / "no-scoring").touch()
+    coordinate(config, tmp_path / "run", post_of(hospitals))
+    run = RunFolder(tmp_path / "run")
+    held = [done.ballot for done in run.rounds() if done.ballot]
+    assert len(held) == 3
+    for ballot in held:
+        assert set(ballot.scores) == set(ballot.signed) == set(homes) - {"site2"}
+        assert "site2" in ballot.without
+    assert "site2" in run.results["worth"]["share"]
+    assert verify(run).sound
+    entries = contents_of(run)
+    changed = next(entry for entry in entries if entry.get("ballot"))
+    changed["ballot"]["scores"]["site1"][1] = 0.5
+    run.ledger_file.write_text("".join(f"{line}\n" for line in chained(entries)))
+    assert any("vote of site1: the site signed other scores" in problem for problem in verify(run).problems)

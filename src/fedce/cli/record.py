@@ -142,15 +142,15 @@ def show_key(path: Path | None) -> None:
 )
 @click.option("--floor", default="0%", metavar="SHARE", help="The least that any site gets, such as 2%.")
 @click.option("--cap", default="100%", metavar="SHARE", help="The most that any site gets, such as 40%.")
-@click.option("--rule", default="contribution", metavar="RULE", help="contribution (default), samples, equal, mix.")
+@click.option("--rule", default="worth", metavar="RULE", help="worth (default), contribution, samples, equal, mix.")
 @out_option("The page; default RUN/allocation.html.", metavar="FILE")
-@click.option("--yes", is_flag=True, help="Allocate even if the contributions are too uncertain to pay by them.")
+@click.option("--yes", is_flag=True, help="Allocate even if the shares are too uncertain to pay by them.")
 @json_option("the amounts")
 @one_line_errors
 def allocate(
     run_folder: Path, budget: str, floor: str, cap: str, rule: str, out: Path | None, yes: bool, as_json: bool
 ) -> None:
-    """Share a budget by a run's contributions, exactly to the cent, and compare with other rules."""
+    """Share a budget by what each site gives to the others, exactly to the cent, and compare with other rules."""
     from fedce.present.pages.allocation import override, write_allocation
     from fedce.present.sentences import in_doubt
     from fedce.present.tables import allocation_tables
@@ -162,6 +162,7 @@ def allocate(
     allocation.check_rule(rule)
     run = RunFolder.open(run_folder)
     found = checked(run)
+    allocation.check_measured(rule, found.results)
     payouts = allocation.allocate(found.results, budget, floor, cap)
     doubts = allocation.doubts_of(rule, found.results)
     allocation.check_doubts(rule, doubts, yes)

@@ -113,6 +113,25 @@ def dice(results: Mapping[str, Any]) -> str:
     return to_svg(figure)
 
 
+def gives_and_needs(
+    gives: Mapping[str, float], ends: Mapping[str, tuple[float, float]], needs: Mapping[str, float]
+) -> str:
+    """Two bars a site: its share of what is given, with its interval, and its contribution."""
+    with mpl.rc_context(STYLE):
+        figure, axes = new_axes("", "share, %")
+        sites = list(gives)
+        heights = [100 * gives[site] for site in sites]
+        errors = [[100 * abs(gives[site] - ends[site][side]) for site in sites] for side in (0, 1)]
+        places = np.arange(len(sites))
+        look = {"ecolor": INK, "elinewidth": 1.0, "capsize": 3}
+        axes.bar(places - 0.2, heights, 0.38, yerr=errors, color=COLOURS[0], label="gives", error_kw=look)
+        axes.bar(places + 0.2, [100 * needs[site] for site in sites], 0.38, color=COLOURS[1], label="needs")
+        axes.axhline(100 / len(sites), color=INK, linewidth=0.8, linestyle=":", label="equal share")
+        axes.set_xticks(places, sites)
+        legend_beside(axes)
+    return to_svg(figure)
+
+
 def freerider(scores: Mapping[str, Sequence[float | None]]) -> str:
     """Each site's free-rider score so far, round by round."""
     with mpl.rc_context(STYLE):

@@ -6,13 +6,18 @@ from typing import Any, Literal
 
 from fedce.core.scoring import MIN_CASES
 from fedce.learning.metrics import DICE, heading_of
+from fedce.present.worth import is_about_needs, shares_given
 
 Results = Mapping[str, Any]
 """A run's results; for a run that is still going on, the results known so far."""
-Place = Literal["terminal", "report", "live", "metrics"]
-"""`metrics` is a second table at each place, because the first one is as wide as a terminal or a page."""
+Place = Literal["terminal", "shares", "report", "live", "metrics"]
+"""`metrics` is a second table at each place, because the first one is as wide as a terminal or a page; `shares` is the
+terminal's table of what each site gives and needs, if both are known."""
 Kind = Literal["key", "number", "bar", "words"]
-DASH: Mapping[Place, str] = {"terminal": "-", "report": "\N{EN DASH}", "live": "\N{EN DASH}", "metrics": "-"}
+DASH: Mapping[Place, str] = {
+    **dict.fromkeys(("terminal", "shares", "metrics"), "-"),
+    **dict.fromkeys(("report", "live"), "\N{EN DASH}"),
+}
 
 
 @dataclass(frozen=True)
@@ -59,15 +64,17 @@ def columns(results: Results) -> list[Column]:
     classes: list[str] = next((list(dice) for dice in results.get("dice_by_class", {}).values()), [])
     # A terminal of 80 columns has no room for everything: if sites also trained alone, that matters more.
     also: dict[Place, str] = {} if "alone" in results else {"terminal": "images"}
-    without: dict[Place, str] = {} if "alone" in results else {"terminal": "Dice\nwithout"}
+    without: dict[Place, str] = {} if "alone" in results else {"terminal": "Dice\nwithout", "report": "Dice without it"}
     return [
         Column(
-            {"terminal": "site", "report": "Site", "live": "Site", "metrics": "site"},
+            {"terminal": "site", "shares": "site", "report": "Site", "live": "Site", "metrics": "site"},
             lambda results, site: site,
             kind="key",
         ),
+        # On a page the shares come first, where a phone shows them too; in a terminal, bars look best at the right.
+        *_shares(results, ("report", "live")),
         Column({**also, "report": "Images"}, of("images")),
-        Column({"report": "for training", "live": "Training images"}, of("train_images")),
+        Column({"live": "Training images"}, of("train_images")),
         Column({"live": "Validation Dice"}, of("last_score"), digits(3)),
         Column({"live": "Weight"}, of("last_weight"), digits(3)),
         Column(
@@ -89,19 +96,41 @@ def columns(results: Results) -> list[Column]:
             needs="gain",
         ),
         Column({"report": "Keeps"}, of("keeps"), kind="words", needs="keeps"),
-        Column({**without, "report": "Dice without it"}, of("dice_without"), digits(3)),
-        Column(
-            {"terminal": "contribution", "report": "Contribution", "live": "Contribution"},
-            of("contributions"),
-            lambda share: f"{100 * share:.1f} %",
-            kind="bar",
-            note=_share_interval,
-        ),
+        Column(without, of("dice_without"), digits(3)),
+        *_shares(results, ("terminal", "shares")),
         Column({"live": "Loss"}, of("last_loss"), digits(3)),
         Column({"live": "Seconds"}, of("last_seconds"), digits(2)),
         # Flags are too long for a column of the terminal: they are lines below its table.
         Column({"report": "Flags", "live": "Flags"}, _flags, kind="words"),
     ]
+
+
+def _shares(results: Results, places: Sequence[Place]) -> list[Column]:
+    """What a site gives to the others, if it was measured, and its contribution: with FedCE, what it needs."""
+
+    def column(
+        titles: Mapping[Place, str], value: Callable[[Results, str], Any], note: Callable[..., Note | None]
+    ) -> Column:
+        here = {place: title for place, title in titles.items() if place in places}
+        return Column(here, value, lambda share: f"{100 * share:.1f} %", kind="bar", note=note)
+
+    if not shares_given(results):
+        names: Mapping[Place, str] = {"terminal": "contribution", "report": "Contribution", "live": "Contribution"}
+        return [column(names, of("contributions"), _share_interval)]
+    gives: Mapping[Place, str] = {"shares": "gives", "report": "Gives", "live": "Gives"}
+    title = "needs (contribution)" if is_about_needs(results) else "contribution"
+    needs: Mapping[Place, str] = {"shares": title, "report": title.capitalize(), "live": title.capitalize()}
+    return [
+        column(gives, lambda results, site: shares_given(results).get(site), _gives_interval),
+        column(needs, of("contributions"), _share_interval),
+    ]
+
+
+def _gives_interval(results: Results, site: str) -> Note | None:
+    if site not in shares_given(results):
+        return None
+    low, high = (f"{100 * results['worth'][end][site]:.0f}" for end in ("low", "high"))
+    return Note(f"{low} to {high} %", f"{low}-{high}")
 
 
 def _metric(results: Results, name: str) -> Column:

@@ -53,6 +53,14 @@ def dice(results: Mapping[str, Any]) -> Figure:
     return Figure("test-dice", plots.dice(results), table)
 
 
+def gives_and_needs(results: Mapping[str, Any]) -> Figure:
+    worth, needs = results["worth"], results["contributions"]
+    ends = {site: (worth["low"][site], worth["high"][site]) for site in worth["share"]}
+    rows = [[site, share, *ends[site], needs[site]] for site, share in worth["share"].items()]
+    svg = plots.gives_and_needs(worth["share"], ends, needs)
+    return Figure("gives-and-needs", svg, [["site", "gives", "low", "high", "contribution"], *rows])
+
+
 def freerider(results: Mapping[str, Any]) -> Figure:
     scores = {site: found["scores"] for site, found in results["freerider"].items()}
     rows = [[number, *row] for number, row in enumerate(zip(*scores.values(), strict=True), 1)]

@@ -66,11 +66,12 @@ class RunDisplay(Terminal):
 
     def finish(self, results: Mapping[str, Any], table: "AlgorithmConfig") -> None:
         from fedce.algorithms.titles import printed_name
-        from fedce.present.results import flag_lines, interval_lines, metrics_tables, results_table
+        from fedce.present.results import flag_lines, interval_lines, metrics_tables, results_table, shares_tables
 
         width = self.stdout.width
         method = printed_name(table)
-        self.show(results_table(results, width, method), *metrics_tables(results, width), *flag_lines(results))
+        self.show(results_table(results, width, method), *shares_tables(results, width))
+        self.show(*metrics_tables(results, width), *flag_lines(results))
         fairness = results["fairness"]
         self.stdout.print(
             f"mean Dice {fairness['mean']:.3f}, standard deviation over sites {fairness['std']:.3f}, "

@@ -7,8 +7,9 @@ from typing import Any
 from rich.table import Table
 
 from fedce.core.scoring import MIN_CASES
-from fedce.present.columns import Cell, sites_table
+from fedce.present.columns import Cell, Place, sites_table
 from fedce.present.terminal import BAR_WIDTH, Cells, bar, column_width, safe_text, tables_that_fit
+from fedce.present.worth import shares_given, worth_sentences
 
 MOST_ROWS = 30
 """The terminal shows at most this many sites; the report shows all."""
@@ -17,16 +18,26 @@ NOTE_WIDTH = len("(10.0-20.0)  ")
 
 def results_table(results: Mapping[str, Any], width: int, method: str) -> Table:
     """A row for each site: its images, its Dice, its contribution. `method` is the method's name with its variant."""
-    title = f"{method} on {Path(results['data']).name}, {results['rounds']} rounds"
+    return _sites(results, "terminal", width, f"{method} on {Path(results['data']).name}, {results['rounds']} rounds")
+
+
+def shares_tables(results: Mapping[str, Any], width: int) -> list[Table]:
+    """What each site gives and needs, if it was measured what it gives."""
+    title = "what each site gives to the others, and its contribution, with 95 % intervals"
+    return [_sites(results, "shares", width, title)] if shares_given(results) else []
+
+
+def _sites(results: Mapping[str, Any], place: Place, width: int, title: str) -> Table:
     table = Table(title=safe_text(title), title_justify="left")
     n_sites = len(results["contributions"])
     if n_sites > MOST_ROWS:
         table.caption = f"the {MOST_ROWS} largest contributions of {n_sites}; the others are in the report"
-    found = sites_table(results, "terminal", _shown(results))
+    found = sites_table(results, place, _shown(results))
     texts = [_texts(column) for column in zip(*found.rows, strict=True)]
     # In a narrow terminal the bar is left out first, then long names are wrapped; numbers stay whole.
     taken = sum(column_width(column, *name.split()) for (name, _), column in zip(found.titles, texts, strict=True)) + 1
-    longest_bar = max(0, min(BAR_WIDTH, width - taken))
+    n_bars = sum(kind == "bar" for _, kind in found.titles) or 1
+    longest_bar = max(0, min(BAR_WIDTH, (width - taken) // n_bars))
     for name, kind in found.titles:
         table.add_column(name, justify="right" if kind == "number" else "left", no_wrap=kind != "key", overflow="fold")
     for cells, row in zip(found.rows, zip(*texts, strict=True), strict=True):
@@ -69,7 +80,8 @@ def flag_lines(results: Mapping[str, Any]) -> list[str]:
 
 def interval_lines(results: Mapping[str, Any]) -> list[str]:
     """Which sites can't be told apart, and why intervals are missing."""
-    lines = [*results["intervals"]["sentences"]] if results["intervals"] else []
+    lines = worth_sentences(results)
+    lines += results["intervals"]["sentences"] if results["intervals"] else []
     if reason := results.get("no_intervals"):
         lines.append(f"The contributions have no intervals: {reason}.")
     counts = [n for key in ("validation_cases", "test_cases") for n in results.get(key, {}).values()]

@@ -7,6 +7,7 @@ from fedce.algorithms import built_in
 from fedce.algorithms.titles import printed_name
 from fedce.base.config import Config
 from fedce.present.gains import gain_sentences, keeps_sentence
+from fedce.present.worth import is_about_needs, worth_sentences
 
 NO_ALARM = "No alarm was raised."
 NOT_CHECKED = "No check for cheating was made: the guard and the free-rider detector are off."
@@ -25,6 +26,7 @@ def summary(
         f"on their test images the model reaches a mean Dice of {mean:.3f}.",
         *gain_sentences(results),
         *keeps_sentence(results),
+        *worth_sentences(results),
     ]
     if results["algorithm"] == "standalone":
         sentences.append("Every site trained alone, so no site contributed to another.")
@@ -51,6 +53,8 @@ def summary(
 def _largest_share(results: Mapping[str, Any]) -> str:
     """Which site contributed most, if its interval lies apart from every other site's."""
     shares, found = results["contributions"], results["intervals"] or {}
+    needs = "worth" in results and is_about_needs(results)
+    most, more = ("needs", "needs") if needs else ("contributed", "contributed")
     first = max(shares, key=shares.get)
     size = f"{100 * shares[first]:.1f} %, compared with an equal share of {100 / len(shares):.1f} %"
     has_interval = {site for site, low in found.get("low", {}).items() if low is not None}
@@ -61,8 +65,8 @@ def _largest_share(results: Mapping[str, Any]) -> str:
         and not any(frozenset((first, site)) in alike for site in shares)
     )
     if is_shown:
-        return f"{first} contributed most: {size}."
-    return f"{first} has the largest share, {size}; this run can't show that it contributed more than all others."
+        return f"{first} {most} most: {size}."
+    return f"{first} has the largest contribution, {size}; this run can't show that it {more} more than all others."
 
 
 def _lowest_dice(results: Mapping[str, Any]) -> str:

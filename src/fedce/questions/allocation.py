@@ -7,11 +7,13 @@ from itertools import combinations
 from typing import Any
 
 from fedce.base.errors import ConfigError, RunError, nearest
+from fedce.valuation.worth import LEAST_SIGNAL
 
 CENT = Decimal("0.01")
-RULES = ("contribution", "samples", "equal", "mix")
-"""samples: by a site's training images when it last took part; mix: half by contribution, half in equal parts."""
-BY_CONTRIBUTION = ("contribution", "mix")
+RULES = ("worth", "contribution", "samples", "equal", "mix")
+"""worth: by what a site gives to the others; contribution: by the method's own measure, with FedCE what a site needs;
+samples: by a site's training images when it last took part; mix: half by worth, half in equal parts."""
+BY_WORTH = ("worth", "mix")
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,22 @@ def allocate(results: Mapping[str, Any], budget: str, floor: str = "0%", cap: st
         raise ConfigError(f"--cap {cap}: {n} sites with at most {cap} each would get less than the budget")
     if least > most:
         raise ConfigError(f"--floor {floor} is above --cap {cap}")
-    return {rule: _payout(rule, results, total, least, most) for rule in RULES}
+    return {rule: _payout(rule, results, total, least, most) for rule in rules_for(results)}
+
+
+def rules_for(results: Mapping[str, Any]) -> list[str]:
+    """The rules by which a run can be paid: those that rest on worth only if it was measured."""
+    measured = (results.get("worth") or {}).get("share") is not None
+    return [rule for rule in RULES if measured or rule not in BY_WORTH]
+
+
+def check_measured(rule: str, results: Mapping[str, Any]) -> None:
+    if rule not in rules_for(results):
+        reason = (results.get("worth") or {}).get("reason") or "an earlier version did not measure it"
+        raise RunError(
+            f"--rule {rule}: what each site gives to the others was not measured ({reason}); choose --rule "
+            "contribution, which with FedCE pays by what a site needs, or samples or equal"
+        )
 
 
 def check_rule(rule: str) -> None:
@@ -49,11 +66,14 @@ def check_rule(rule: str) -> None:
 
 
 def doubts_of(rule: str, results: Mapping[str, Any]) -> list[str]:
-    """Why no site should be paid by this rule; rules that do not rest on contributions raise no doubt."""
-    if rule not in BY_CONTRIBUTION:
+    """Why no site should be paid by this rule; rules that rest on no measurement raise no doubt."""
+    if rule in ("samples", "equal"):
         return []
     doubts = []
-    if not (intervals := results.get("intervals")):
+    if rule in BY_WORTH:
+        if results["worth"]["signal"] < LEAST_SIGNAL:
+            doubts.append("the sites differ by no more than noise in what they give to each other")
+    elif not (intervals := results.get("intervals")):
         reason = results.get("no_intervals") or "too few rounds, or shares that are not means over rounds"
         doubts.append(f"the contributions have no intervals ({reason})")
     elif not told_apart(intervals):
@@ -93,9 +113,9 @@ def check_doubts(rule: str, doubts: Sequence[str], yes: bool) -> None:
 
 def _payout(rule: str, results: Mapping[str, Any], total: Decimal, floor: float, cap: float) -> Payout:
     shares = bounded(raw_shares(rule, results), floor, cap)
-    found = results["intervals"]
+    found = results["worth"] if rule in BY_WORTH else results["intervals"] if rule == "contribution" else None
     low = high = None
-    if found and rule in BY_CONTRIBUTION:
+    if found:
         low, high = (
             {site: _end(rule, found[side].get(site), len(shares), floor, cap, total) for site in shares}
             for side in ("low", "high")
@@ -107,7 +127,7 @@ def _end(rule: str, share: float | None, n: int, floor: float, cap: float, total
     """The amount at one end of a site's interval."""
     if share is None:
         return None
-    value = share if rule == "contribution" else (share + 1 / n) / 2
+    value = (share + 1 / n) / 2 if rule == "mix" else share
     return _cents(total * Decimal(min(max(value, floor), cap)))
 
 
@@ -121,9 +141,10 @@ def raw_shares(rule: str, results: Mapping[str, Any]) -> dict[str, float]:
         images = results["train_images_used"]
         total = sum(images.values())
         return {site: images[site] / total if total else 1 / n for site in contributions}
-    if rule == "mix":
-        return {site: (share + 1 / n) / 2 for site, share in contributions.items()}
-    return dict(contributions)
+    if rule == "contribution":
+        return dict(contributions)
+    gives = {site: results["worth"]["share"].get(site, 0.0) for site in contributions}
+    return gives if rule == "worth" else {site: (share + 1 / n) / 2 for site, share in gives.items()}
 
 
 def bounded(shares: Mapping[str, float], floor: float, cap: float) -> dict[str, float]:

@@ -61,6 +61,10 @@ class Row:
     title: str = ""
     """The name in tables, with the variant if the algorithm has several; if empty, the algorithm's name."""
     metrics_by_site: Mapping[str, OverSeeds] = field(default_factory=dict)
+    worth: Mapping[str, float] = field(default_factory=dict)
+    """Site to its share of what is given to others, the mean over seeds; empty if it was not measured with each."""
+    truth_pearson_of_worth: float | None = None
+    """Agreement with the truth of what each site gives and itself needs (worth.all)."""
 
     def over_sites(self, measure: Callable[[Sequence[float]], float]) -> list[float]:
         """A measure of all sites' Dice, for each seed."""
@@ -136,7 +140,22 @@ def _row(name: str, runs: Sequence[Result], alone: Mapping[str, float], truth: M
         megabytes=fmean(run.values["megabytes"] for run in runs),
         metrics={metric: found.mean for metric, found in metrics.items()},
         metrics_by_site=metrics,
+        worth=_worth(runs, "share"),
+        truth_pearson_of_worth=_worth_agrees(_worth(runs, "all"), truth),
     )
+
+
+def _worth(runs: Sequence[Result], what: str) -> dict[str, float]:
+    """Shares by ballots, the mean over runs; empty if they were not measured in every run."""
+    found = [(run.values.get("worth") or {}).get(what) for run in runs]
+    known = [shares for shares in found if shares is not None]
+    return _mean_by_site(known) if len(known) == len(runs) else {}
+
+
+def _worth_agrees(worth: Mapping[str, float], truth: Mapping[str, float] | None) -> float | None:
+    if not worth or not truth:
+        return None
+    return agreement([worth[site] for site in truth], list(truth.values())).pearson
 
 
 def _rank_tau(runs: Sequence[Result]) -> float | None:
@@ -154,7 +173,7 @@ def table(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     metrics = rows[0].metrics_by_site
     header = ["algorithm", *sites, "Avg.", "Std.", *(found.heading.line(found.units) for found in metrics.values())]
     header += ["worst", "r Standalone", "d Standalone"]
-    header += ["r truth", "Spearman", "d truth", "cos truth", "tau seeds", "seconds", "MB"]
+    header += ["r truth", "r truth of worth", "Spearman", "d truth", "cos truth", "tau seeds", "seconds", "MB"]
     return header, [
         [
             row.title or row.algorithm,
@@ -166,6 +185,7 @@ def table(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
             _cell(row.standalone_pearson, 100),
             _cell(row.standalone_euclid, 100),
             _cell(row.truth_pearson, 100),
+            _cell(row.truth_pearson_of_worth, 100),
             _cell(row.truth_spearman, 100),
             _cell(row.truth_euclid, 1, 3),
             _cell(row.truth_cosine, 1, 3),
@@ -178,8 +198,23 @@ def table(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
 
 
 def tables_by_site(rows: Sequence[Row]) -> list[MetricTable]:
-    """Each metric beside Dice by site."""
-    return metric_tables({row.algorithm: row.metrics_by_site for row in rows}, list(rows[0].dice))
+    """Each metric beside Dice by site, and what each site gives and contributes, if that was measured."""
+    found = metric_tables({row.algorithm: row.metrics_by_site for row in rows}, list(rows[0].dice))
+    return [*found, *([shares_table(rows)] if any(row.worth for row in rows) else [])]
+
+
+def shares_table(rows: Sequence[Row]) -> MetricTable:
+    """What each site gives to the others, and its contribution by the method, which with FedCE says what it needs."""
+    sites = list(rows[0].dice)
+    cells = [
+        [f"{row.title or row.algorithm}, {what}", *(_cell(shares.get(site), 100, 1) for site in sites)]
+        for row in rows
+        for what, shares in (("gives", row.worth), ("contribution", row.contributions))
+        if row.worth
+    ]
+    return MetricTable(
+        "shares", "what each site gives to the others, and its contribution, %", ["method", *sites], cells
+    )
 
 
 def _cell(value: float | None, factor: float = 1.0, digits: int = 2) -> str:

@@ -16,6 +16,7 @@ from fedce.record.entries import DataFacts, Publish
 from fedce.record.folder import RunFolder
 from fedce.record.ledger import sightings
 from fedce.record.verify import checked
+from fedce.valuation.worth import LEAST_SIGNAL
 
 FLOOR = 0.05
 """Errors count as at least this much if shares are published with noise: the smaller an error, the more one of its
@@ -42,6 +43,8 @@ def member_view(run: RunFolder, site: str) -> dict[str, Any]:
         "share": shares[site],
         "interval": ends if None not in ends else None,
         "no_interval": results.get("no_intervals") if intervals is None else intervals.get("reasons", {}).get(site),
+        "algorithm": results["algorithm"],
+        **_gives(results, site),
         "dice": results["dice"].get(site),
         "dice_interval": results.get("dice_interval", {}).get(site),
         "test_cases": results.get("test_cases", {}).get(site),
@@ -55,6 +58,19 @@ def member_view(run: RunFolder, site: str) -> dict[str, Any]:
         ],
         "by_round": [{"round": n, "share": facts.share, "score": facts.score} for n, facts in mine],
     }
+
+
+def _gives(results: Mapping[str, Any], site: str) -> dict[str, Any]:
+    """What the site gives to the others, or why it is not known; empty for runs of an earlier version."""
+    if (worth := results.get("worth")) is None:
+        return {}
+    if worth["share"] is None:
+        return {"gives": None, "no_gives": worth["reason"]}
+    found = {
+        "gives": worth["share"].get(site, 0.0),
+        "gives_interval": [worth[end].get(site) for end in ("low", "high")],
+    }
+    return {**found, "gives_is_told": worth["signal"] >= LEAST_SIGNAL}
 
 
 def _own_metrics(results: Mapping[str, Any], site: str) -> dict[str, Any]:

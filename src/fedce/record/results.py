@@ -63,7 +63,7 @@ def results_of(config: Config, ledger: Ledger, *, over_rounds: bool = False) -> 
         found |= contribution_intervals(algorithm, rounds, shares, config.seed, n_cases).recorded(shares)
         if over_rounds:
             found["intervals_over_rounds"] = _intervals_over_rounds(algorithm, rounds, config.seed, n_cases)
-    found |= _worth(config, ledger)
+    found |= worth_so_far(config, ledger)
     if ledger.format >= 3:
         found |= _network(config, rounds, end, found["validation_dice"])
     return found
@@ -78,7 +78,7 @@ def _best(rounds: Sequence[Round], end: End) -> dict[str, Any]:
     return {"best_round": best_round(scores), "best_score": max(smoothed(scores))}
 
 
-def _worth(config: Config, ledger: Ledger) -> dict[str, Any]:
+def worth_so_far(config: Config, ledger: Ledger) -> dict[str, Any]:
     """What each site gives to the others; empty for runs of an earlier version, which did not measure it."""
     if (reason := ledger.begun.no_worth) is None:
         return {}

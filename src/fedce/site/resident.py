@@ -16,7 +16,7 @@ from fedce.base.errors import ConfigError, DataError, FedceError, RunError
 from fedce.base.files import Arrays, append_line
 from fedce.base.identity import Identity
 from fedce.base.tables import BUILT_IN
-from fedce.core.messages import Task
+from fedce.core.messages import Reply, Task
 from fedce.core.params import shared_layout
 from fedce.core.site import Memory, Site
 from fedce.data import SiteData, Sites, load_site
@@ -28,6 +28,9 @@ from fedce.site import attacks
 from fedce.site.hospital import MemoryFiles, member_of, perform
 from fedce.site.own import ForItself
 from fedce.site.wire import Failure, Hello, MemberForm, Parcel, Signed, TaskForm, kind_of, reply_form, task_from
+
+REFUSES_TO_SCORE = "no-scoring"
+"""A file of this name in a site's folder: the site trains, and scores no models on its images for others."""
 
 
 def at_hospital(config: Config, site: str, data: str) -> Config:
@@ -103,6 +106,11 @@ class Resident:
             self._tools = {form.n_channels: self._make_tools(form.n_channels)}
         learner, hospital = self._tools[form.n_channels]
         task = task_from(form, arrays, shared_layout(learner.layout, self.config.model.stays))
+        if task.action == "score" and (self.home / REFUSES_TO_SCORE).exists():
+            self._log(f"does not score models of others: {REFUSES_TO_SCORE} is in its folder")
+            return self._signed(
+                reply_form(Reply(self.site, task.round_no, hospital.n_train), form.run, task.action).model_dump_json()
+            )
         files = MemoryFiles(self.home / form.run / "memory", learner.layout, self.algorithm.keeps)
         memory = self._latest(form.run, files) if task.action == "score" else self._recall(form.run, task, files)
         reply, memory = perform(self.algorithm, hospital, task, memory, learner.initial, self.wanted)

@@ -18,6 +18,8 @@ Floats = NDArray[np.float64]
 N_DRAWS = 2000
 LEAST_SCORE = 0.01
 """A mean Dice below this counts as this much, because utilities are logarithms."""
+LEAST_SIGNAL = 0.2
+"""If less than this part of the differences between sites is signal, it can't be told who gives more."""
 LEAST_WEIGHT = 0.02
 """A ballot counts at least this much, even if the model had nothing left to learn."""
 OTHER_RUNS = 0.005

@@ -8,6 +8,7 @@ from fedce.algorithms.titles import printed_name
 from fedce.base.config import Config
 from fedce.base.files import read_tensors
 from fedce.base.tables import BUILT_IN
+from fedce.present.worth import is_about_needs, is_told, shares_given
 from fedce.record.entries import DataFacts
 from fedce.record.folder import RunFolder
 
@@ -24,6 +25,7 @@ def model_card(run: RunFolder, results: Mapping[str, Any], data: Mapping[str, Da
         ("What goes in and comes out", _input(run, config, results)),
         ("What it was trained on", _training(config, results)),
         ("How it was evaluated", _evaluation(results, data)),
+        *_shares(results),
         ("What it is for", "Research: to study federated training, and what each site contributes and gains."),
         ("What it is not for", "Diagnosis or treatment. No authority has approved it and no clinical study was made."),
         ("What is not known", " ".join(_limits(config, results, data))),
@@ -84,6 +86,17 @@ def _evaluation(results: Mapping[str, Any], data: Mapping[str, DataFacts]) -> st
         f"Dice on {n_test} test images{cases} that took no part in training, from the same sites: {by_site}; "
         f"mean {results['fairness']['mean']:.3f}, worst {dice[worst]:.3f} at {worst}."
     )
+
+
+def _shares(results: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What each site gives and needs, if it was measured."""
+    if not (given := shares_given(results)):
+        return []
+    needs = results["contributions"]
+    both = ", ".join(f"{site} {100 * share:.0f} and {100 * needs[site]:.0f} %" for site, share in given.items())
+    question = f"What each site gives, and {'what it needs' if is_about_needs(results) else 'its contribution'}"
+    doubt = "" if is_told(results) else " In what they give, the sites differ by no more than noise."
+    return [(question, f"{both}.{doubt}")]
 
 
 def _limits(config: Config, results: Mapping[str, Any], data: Mapping[str, DataFacts]) -> list[str]:

@@ -18,6 +18,7 @@ from fedce.present.sentences import summary
 from fedce.record.entries import DataFacts, Round
 from fedce.record.folder import RunFolder
 from fedce.record.ledger import Ledger, flags_by_site
+from fedce.record.results import worth_so_far
 
 ROUNDS_TIMED = 20
 """The time of a round is estimated from this many last rounds."""
@@ -138,7 +139,9 @@ def known_so_far(record: Record) -> dict[str, Any]:
     return {
         "train_images": {site: facts.n_train for site, facts in record.started.items()},
         **{f"last_{key}": last_of(key) for key in ("score", "weight", "loss", "seconds")},
+        "algorithm": record.config.algorithm.name,
         "contributions": last_of("share"),
+        **(worth_so_far(record.config, record.ledger) if record.ledger.start else {}),
         "flags": flags_by_site(record.rounds),
         # A site's share also changes in rounds in which the site takes no part.
         **(record.results or {}),

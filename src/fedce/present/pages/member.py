@@ -7,6 +7,7 @@ from fedce.base.files import write_bytes
 from fedce.present.columns import sites_table
 from fedce.present.gains import gain_sentences, keeps_sentence
 from fedce.present.pages import page
+from fedce.present.worth import definitions
 from fedce.record.folder import RunFolder
 from fedce.record.publish import member_view
 
@@ -18,5 +19,13 @@ def write_member(run: RunFolder, site: str, out: Path | None) -> Path:
     view = member_view(run, site)
     metrics = sites_table(view, "metrics", [site])
     gains = [*gain_sentences(view), *keeps_sentence(view)]
-    write_bytes(path, page("member.html.j2", name=run.path.resolve().name, view=view, metrics=metrics, gains=gains))
+    content = page(
+        "member.html.j2",
+        name=run.path.resolve().name,
+        view=view,
+        metrics=metrics,
+        gains=gains,
+        definitions=definitions(view, gives=view.get("gives") is not None),
+    )
+    write_bytes(path, content)
     return path

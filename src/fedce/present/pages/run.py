@@ -10,10 +10,12 @@ from fedce.present.pages import page
 from fedce.present.pages.card import model_card
 from fedce.present.pages.truth import truths
 from fedce.present.sentences import in_doubt, summary
+from fedce.present.worth import definitions, shares_given
 from fedce.record.folder import RunFolder
 from fedce.record.results import MOST_BANDS
 from fedce.record.verify import checked
 
+MOST_PAIRS = 30
 FAIRNESS_ROWS = (
     ("mean", "Mean Dice", "average over the sites of the Dice on their test images"),
     ("std", "Standard deviation", "of the sites' Dice (n - 1); lower is fairer"),
@@ -52,6 +54,9 @@ def write_report(run: RunFolder, *, examples: bool = True) -> Path:
         # One round makes no line.
         bands=len(bands) > 1,
         too_many_bands=len(shares) > MOST_BANDS,
+        definitions=definitions(results, gives=bool(shares_given(results))),
+        # More pairs of bars than this can't be told apart.
+        given=figures.gives_and_needs(results) if 0 < len(shares_given(results)) <= MOST_PAIRS else None,
         contributions=figures.contributions(rounds, bands),
         dice=figures.dice(results),
         progress=figures.progress(rounds),
