@@ -144,7 +144,7 @@ def test_a_run_with_such_a_site_is_complete_and_verified(tmp_path: Path, fedce):
     assert found["dice"]["west"] == found["dice_by_class"]["west"]["disc"]
     assert found["metrics_by_class"]["iou"]["west"].keys() == {"disc"}
     assert fedce("ledger", "verify", out).exit_code == 0
-    assert fedce("ledger", "audit", out).exit_code == 0
+    assert fedce("ledger", "audit", out, "--site", "west", "--data", data).exit_code == 0
     assert fedce("report", out).exit_code == 0
     assert "west (disc)" in (out / "report.html").read_text("utf-8")
     assert fedce("data", "inspect", out / "config.toml", "--out", tmp_path / "page.html").exit_code == 0

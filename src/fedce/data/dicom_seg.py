@@ -1,5 +1,6 @@
 """DICOM segmentation objects (SEG), read as masks and written for a series, by highdicom (the extra dicom-seg)."""
 
+import re
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from io import BytesIO
@@ -11,8 +12,10 @@ import numpy as np
 from fedce.base.errors import DataError
 from fedce.data.dicom import is_slice
 
-# Segmentation Storage and Label Map Segmentation Storage; a header fills odd lengths with a zero byte.
-SOP_CLASSES = (b"1.2.840.10008.5.1.4.1.1.66.4\0", b"1.2.840.10008.5.1.4.1.1.66.7\0")
+SOP_CLASSES = ("1.2.840.10008.5.1.4.1.1.66.4", "1.2.840.10008.5.1.4.1.1.66.7")
+"""Segmentation Storage, and Label Map Segmentation Storage."""
+KIND = re.compile(rb"\x02\x00\x02\x00UI..([0-9.]+)", re.DOTALL)
+"""The element of a file's head that says what the file holds (0002,0002)."""
 MARK_AT = 128
 OFF_GRID = 0.1
 """Part of a voxel; a frame that lies further from the image's grid belongs to another image."""
@@ -27,10 +30,11 @@ def is_seg(path: Path) -> bool:
     """Whether the file is a DICOM segmentation, by its header."""
     try:
         with path.open("rb") as file:
-            head = file.read(4096)
+            head = file.read(1024)
     except OSError:
         return False
-    return head[MARK_AT : MARK_AT + 4] == b"DICM" and any(one in head for one in SOP_CLASSES)
+    kind = KIND.search(head)
+    return head[MARK_AT : MARK_AT + 4] == b"DICM" and kind is not None and kind[1].decode() in SOP_CLASSES
 
 
 def holds_seg(folder: Path) -> bool:

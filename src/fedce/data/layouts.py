@@ -136,12 +136,14 @@ def _of_patients(folder: Path, searched: Sequence[Format]) -> Match:
     masks: dict[str, Path] = {}
     doubles: list[tuple[Path, Path]] = []
     for patient in sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")):
-        if is_readable(patient, searched) or patient.name in IMAGE_FOLDERS:
+        inside = [path for path in sorted(patient.iterdir()) if not path.name.startswith(".")]
+        inside = [path for path in inside if is_readable(path, searched)]
+        # A folder of slices alone is a series, not a patient.
+        is_series = is_readable(patient, searched) and not any(path.is_dir() for path in inside)
+        if is_series or patient.name in IMAGE_FOLDERS:
             continue
         own: dict[str, Path] = {}
-        for path in sorted(patient.iterdir()):
-            if path.name.startswith(".") or not is_readable(path, searched):
-                continue
+        for path in inside:
             name = _inside(patient.name, path, searched)
             if not _is_mask(name):
                 own[name] = path
