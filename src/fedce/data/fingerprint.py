@@ -119,6 +119,8 @@ def look_at(config: DataConfig, notify: Notify | None = None, site: str | None =
     is_settled = config.source in BUILT_IN or config.size is not None
     how = config if is_settled else config.model_copy(update={"size": SIDE})
     found = fingerprints_of(load_site(how, site, notify=notify) if site else load_sites(how, notify=notify))
+    if notify and found.recognised:
+        notify(f"recognised: {found.recognised}")
     return found if is_settled else replace(found, shape=None)
 
 

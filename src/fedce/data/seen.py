@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import islice, takewhile
 from pathlib import Path
 
+from fedce.data import dicom
 from fedce.data.formats import Format, ending
 
 MOST_FILES = 5000
@@ -48,7 +49,9 @@ def _keys(groups: Mapping[tuple[str, str], Sequence[str]]) -> str:
     image, mask = first, (masks or rest or [("masks", first[1])])[0]
     if mask == image:
         mask = ("masks", image[1])
-    patterns = _paired(image, mask, groups) or (_pattern(*image), _pattern(*mask))
+    # The slices of a DICOM series are one image: the pattern names their folder.
+    of_series = image[0] if image[1] in dicom.ENDINGS and "*" in image[0] else None
+    patterns = _paired(image, mask, groups) or (of_series or _pattern(*image), _pattern(*mask))
     stated = [f"--set data.{name}='{pattern}'" for name, pattern in zip(("images", "masks"), patterns, strict=True)]
     return f"state where images and masks are, for example {' '.join(stated)}"
 
