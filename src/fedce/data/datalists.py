@@ -150,9 +150,15 @@ class _Entries:
         name = inside.with_name(self.formats.stem(paths[0])).as_posix()
         if isinstance(entry.get(FOLD), int):
             self.folds[name] = entry[FOLD]
-        files = [self.formats.file(path) for path in paths]
         site = str(entry.get(self.config.site_column or SITE) or "")
-        return Item(name, tuple(files[:-1]), files[-1], self._case(where, name, entry), part, site)
+        return Item(
+            name,
+            self.formats.file(*paths[:-1]),
+            self.formats.file(paths[-1]),
+            self._case(where, name, entry),
+            part,
+            site,
+        )
 
     def _case(self, where: str, name: str, entry: Mapping[str, Any]) -> str:
         if (column := self.config.case_column) is None:

@@ -17,23 +17,17 @@ PARTICIPANTS_FILE = "participants.tsv"
 
 @dataclass(frozen=True)
 class Item:
-    """An image file, or a volume, with its mask; several modalities are several files."""
+    """An image file, or a volume, with its mask."""
 
     name: str
     """The file's name without its ending."""
-    images: tuple[File, ...]
-    """A file for each modality, in the order of the channels; usually one."""
+    image: File
     mask: File
     case: str
     part: str | None = None
     """train, validation or test, if a datalist states it."""
     site: str = ""
     """The site, if the data set's own list or table states it."""
-
-    @property
-    def image(self) -> File:
-        """The first modality, which gives place and spacing."""
-        return self.images[0]
 
     @property
     def is_volume(self) -> bool:

@@ -68,7 +68,7 @@ def recognised(found: Mapping[str, SiteFiles], n_channels: int, classes: Classes
     """How the files were recognised, such as "nnU-Net folders, 2 modalities (T2, ADC), 3 classes (A, B, C)"."""
     parts = [" and ".join(dict.fromkeys(files.layout for files in found.values() if files.layout))]
     first = next(iter(found.values()))
-    if n_channels > 1 and any(item.is_volume or len(item.images) > 1 for item in first.items):
+    if n_channels > 1 and any(item.image.has_modalities for item in first.items):
         named = f" ({', '.join(first.modalities)})" if len(first.modalities) == n_channels else ""
         parts.append(f"{n_channels} modalities{named}")
     parts.append("1 class" if len(classes) == 1 else f"{len(classes)} classes")

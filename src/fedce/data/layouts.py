@@ -63,7 +63,7 @@ def files_in(folder: Path, site: str, config: DataConfig, problems: Problems) ->
     items = [
         Item(
             key,
-            tuple(formats.file(best.images[key][name]) for name in modalities),
+            formats.file(*(best.images[key][name] for name in modalities)),
             formats.file(best.masks[key]),
             best.cases.get(key, key),
         )

@@ -294,9 +294,9 @@ def _read(
     contents: list[str] = []
     for item in items:
         with problems.collected(f"site {name!r}"):
-            of_files = [site_cache.content_of(one.path, one.beside) for one in (*item.images, item.mask)]
+            of_files = [site_cache.content_of(one.path, one.beside) for one in (*item.image.files, item.mask)]
             contents += [item.name, *of_files]
-    if len(contents) < sum(2 + len(item.images) for item in items):
+    if len(contents) < sum(2 + len(item.image.files) for item in items):
         return None
     options = {**asdict(how), "classes": {key: list(values) for key, values in classes.items()}}
     version = Formats.named_by(config.format).version
@@ -325,9 +325,7 @@ def _alike(members: Sequence[SiteData], found: Mapping[str, SiteFiles]) -> Itera
     most = max(members, key=lambda member: member.images.shape[1])
     n_channels = most.images.shape[1]
     first = members[0]
-    has_modalities = n_channels != COLOURS or any(
-        item.is_volume or len(item.images) > 1 for item in found[most.name].items
-    )
+    has_modalities = n_channels != COLOURS or any(item.image.has_modalities for item in found[most.name].items)
     for member in members:
         if member.images.shape[2:] != first.images.shape[2:]:
             (h, w), (h0, w0) = member.images.shape[2:], first.images.shape[2:]
