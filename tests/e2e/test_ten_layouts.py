@@ -10,9 +10,13 @@ import nibabel
 import numpy as np
 import pydicom
 import pytest
+import SimpleITK as sitk
 from PIL import Image
 from pydicom.dataset import FileDataset, FileMetaDataset
 from pydicom.uid import ExplicitVRLittleEndian, generate_uid
+
+from fedce.data.dicom import read_series
+from fedce.data.dicom_seg import read_on
 
 SITES = ("north", "south")
 N = 4
@@ -86,7 +90,7 @@ def dicom_series(root: Path) -> None:
     for site, i in numbered():
         image, mask = drawn(i)
         save(root / site / f"masks/P{i}.nii.gz", mask.transpose(1, 0, 2), (-1.0, -1.0, 3.0))
-        series = generate_uid()
+        series, frame = generate_uid(), generate_uid()
         for z in range(SHAPE[2]):
             meta = FileMetaDataset()
             meta.TransferSyntaxUID, meta.MediaStorageSOPInstanceUID = ExplicitVRLittleEndian, generate_uid()
@@ -94,6 +98,9 @@ def dicom_series(root: Path) -> None:
             one = FileDataset("", {}, file_meta=meta, preamble=b"\0" * 128)
             one.SOPClassUID, one.SOPInstanceUID = meta.MediaStorageSOPClassUID, meta.MediaStorageSOPInstanceUID
             one.SeriesInstanceUID, one.StudyInstanceUID, one.Modality = series, "1.2.3", "MR"
+            one.FrameOfReferenceUID, one.PatientID, one.PatientName, one.StudyID = frame, f"P{i}", "", ""
+            one.PatientBirthDate, one.PatientSex, one.StudyDate, one.StudyTime = "", "", "", ""
+            one.AccessionNumber, one.ReferringPhysicianName, one.SeriesNumber = "", "", 1
             one.ImagePositionPatient, one.ImageOrientationPatient = [0, 0, 3.0 * z], [1, 0, 0, 0, 1, 0]
             one.PixelSpacing, one.SliceThickness, one.InstanceNumber = [1, 1], 3, z + 1
             one.Rows = one.Columns = SHAPE[0]
@@ -176,3 +183,36 @@ def test_one_command_from_a_folder_to_a_run(tmp_path: Path, fedce, layout: Layou
     found = json.loads((out / "results.json").read_text())
     assert set(found["dice"]) == set(SITES)
     assert layout.recognised in " ".join(result.stderr.split()), "the command says what it recognised"
+
+
+def test_a_model_of_modalities_segments_new_cases(tmp_path: Path, fedce):
+    nnunet(tmp_path / "data")
+    run, out = tmp_path / "run", tmp_path / "out"
+    assert fedce("run", "--data", tmp_path / "data", *SMALL, "--set", "model.norm=batch", "--out", run).exit_code == 0
+    new = [tmp_path / f"data/north/imagesTr/p_{i}_{j:04d}.nii.gz" for i in range(2) for j in range(2)]
+    result = fedce("predict", run, *new, "--out", out)
+    assert result.exit_code == 0, result.output
+    assert sorted(path.name for path in out.glob("*.nii.gz")) == ["p_0.nii.gz", "p_1.nii.gz"]
+    alone = fedce("predict", run, new[0], "--out", out)
+    assert alone.exit_code == 2
+    assert "the network takes 2 modalities, and 1 of them was given" in alone.stderr
+
+
+def test_a_prediction_of_a_series_becomes_a_dicom_seg_that_is_read_as_a_mask(tmp_path: Path, fedce):
+    dicom_series(tmp_path / "data")
+    run, out = tmp_path / "run", tmp_path / "out"
+    # Rounds enough to find something: an empty SEG is refused.
+    options = [*SMALL, "--set", "model.norm=batch", "--rounds", "8", "--set", "train.lr=0.02", "--out", run]
+    assert fedce("run", "--data", tmp_path / "data", *options).exit_code == 0
+    series = tmp_path / "data/north/images/P1"
+    for to in ("seg", "nifti"):
+        result = fedce("predict", run, series, "--to", to, "--out", out)
+        assert result.exit_code == 0, result.output
+    image = read_series(series)
+    seg = sitk.GetArrayFromImage(read_on(out / "P1.dcm", image))
+    nifti = sitk.GetArrayFromImage(sitk.ReadImage(str(out / "P1.nii.gz")))
+    assert seg.any()
+    assert np.array_equal(seg > 0, nifti > 0)
+    refused = fedce("predict", run, tmp_path / "data/north/masks/P1.nii.gz", "--to", "seg", "--out", out)
+    assert refused.exit_code == 2
+    assert "is not a DICOM series" in refused.stderr

@@ -1,13 +1,17 @@
 """DICOM segmentation objects (SEG), read as masks and written for a series, by highdicom (the extra dicom-seg)."""
 
 import re
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.metadata import version
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedce.base.errors import DataError
 from fedce.data.dicom import is_slice
@@ -20,6 +24,7 @@ MARK_AT = 128
 OFF_GRID = 0.1
 """Part of a voxel; a frame that lies further from the image's grid belongs to another image."""
 NEEDED = "DICOM SEG needs highdicom: pip install -c constraints.txt 'fedce[dicom-seg]'"
+SEG_ENDING = ".dcm"
 LONGEST_LABEL = 64
 SERIES_NUMBER = 1000
 """Series numbers have no meaning across devices; the unique identifier tells series apart."""
@@ -63,7 +68,8 @@ def read_on(path: Path, image: Any) -> Any:
     file = path if path.is_file() else next(iter(sorted(path.iterdir())))
     if not is_seg(file):
         raise DataError(f"{file} is not a DICOM segmentation (SEG); expected one as the mask of a DICOM series")
-    dataset = _highdicom().seg.segread(file)
+    with _without_warnings():
+        dataset = _highdicom().seg.segread(file)
     mask = np.zeros(image.GetSize()[::-1], np.uint8)
     frames = dataset.pixel_array if dataset.pixel_array.ndim == 3 else dataset.pixel_array[None]
     if frames.shape[1:] != mask.shape[1:]:
@@ -71,15 +77,27 @@ def read_on(path: Path, image: Any) -> Any:
         raise DataError(f"{file} has frames of {sizes[0]}, its image {sizes[1]}", OTHER_IMAGE)
     is_labelmap = str(dataset.SegmentationType) == "LABELMAP"
     for frame, about in zip(frames, dataset.PerFrameFunctionalGroupsSequence, strict=True):
-        number = 1 if is_labelmap else int(about.SegmentIdentificationSequence[0].ReferencedSegmentNumber)
+        groups = _Groups(about, dataset.SharedFunctionalGroupsSequence[0])
+        number = 1 if is_labelmap else int(groups.first("SegmentIdentificationSequence").ReferencedSegmentNumber)
         if number > 255:
             raise DataError(f"{file} has the segment {number}; at most 255 are read")
-        height = _height(about.PlanePositionSequence[0].ImagePositionPatient, image, file)
+        height = _height(groups.first("PlanePositionSequence").ImagePositionPatient, image, file)
         values = frame.astype(np.uint8) if is_labelmap else np.where(frame > 0, number, 0).astype(np.uint8)
         mask[height] = np.maximum(mask[height], values)
     found = sitk.GetImageFromArray(mask)
     found.CopyInformation(image)
     return found
+
+
+@dataclass(frozen=True)
+class _Groups:
+    """What is said of a frame, or of all frames at once: a file with one segment says its number only once."""
+
+    own: Any
+    shared: Any
+
+    def first(self, name: str) -> Any:
+        return (self.own if name in self.own else self.shared)[name].value[0]
 
 
 def _height(position: Sequence[float], image: Any, file: Path) -> int:
@@ -102,26 +120,33 @@ def seg_bytes(masks: Mapping[str, Any], series: Path) -> bytes:
     """
     import SimpleITK as sitk
 
-    hd = _highdicom()
-    from pydicom.sr.coding import Code
-    from pydicom.uid import generate_uid
-
-    slices = _slices(series)
     values = np.stack([sitk.GetArrayFromImage(mask) > 0 for mask in masks.values()], axis=-1).astype(np.uint8)
     if not values.any():
         raise DataError(f"{series}: nothing was found, and a SEG file can't be empty; leave out --to seg")
+    hd = _highdicom()
+    try:
+        with _without_warnings():
+            return _written(hd, list(masks), values, series)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise DataError(f"{series}: no SEG can be written for this series ({error}); leave out --to seg") from None
+
+
+def _written(hd: Any, names: Sequence[str], values: NDArray[np.uint8], series: Path) -> bytes:
+    from pydicom.sr.coding import Code
+    from pydicom.uid import generate_uid
+
     by = hd.AlgorithmIdentificationSequence(
         name="fedce", family=Code("123109", "DCM", "Artificial Intelligence"), version=version("fedce")
     )
     # The names of the classes are a user's own words; the codes therefore say no more than that it is tissue.
     kinds = [Code("91723000", "SCT", "Anatomical Structure"), Code("85756007", "SCT", "Tissue")]
     made = hd.seg.Segmentation(
-        source_images=slices,
+        source_images=_slices(series),
         pixel_array=values,
         segmentation_type="BINARY",
         segment_descriptions=[
             hd.seg.SegmentDescription(i, name[:LONGEST_LABEL], *kinds, "AUTOMATIC", by)
-            for i, name in enumerate(masks, start=1)
+            for i, name in enumerate(names, start=1)
         ],
         series_instance_uid=generate_uid(),
         series_number=SERIES_NUMBER,
@@ -145,6 +170,14 @@ def _slices(series: Path) -> list[Any]:
     row, column = np.split(np.array(read[0].ImageOrientationPatient, float), 2)
     normal = np.cross(row, column)
     return sorted(read, key=lambda one: float(np.dot(np.array(one.ImagePositionPatient, float), normal)))
+
+
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    """pydicom warns about every value that breaks the standard a little, as values of many scanners do."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def _highdicom() -> Any:
