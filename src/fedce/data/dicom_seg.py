@@ -67,7 +67,7 @@ def read_on(path: Path, image: Any) -> Any:
 
     file = path if path.is_file() else next(iter(sorted(path.iterdir())))
     if not is_seg(file):
-        raise DataError(f"{file} is not a DICOM segmentation (SEG); expected one as the mask of a DICOM series")
+        raise DataError(f"{file} is not a DICOM segmentation (SEG); RTSTRUCT is not read, convert it (docs/data.md)")
     with _without_warnings():
         dataset = _highdicom().seg.segread(file)
     mask = np.zeros(image.GetSize()[::-1], np.uint8)
