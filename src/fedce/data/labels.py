@@ -1,6 +1,6 @@
 """Which classes a federation has, which of them each site labels, and how its files were recognised, in one line."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from fedce.base.errors import Problems, nearest
 from fedce.base.tables import Colour, DataConfig
@@ -58,7 +58,7 @@ def labelled_at(
     return None if len(numbers) == len(names) else numbers
 
 
-def check_labelled_sites(config: DataConfig, found: Mapping[str, SiteFiles], problems: Problems) -> None:
+def check_labelled_sites(config: DataConfig, found: Collection[str], problems: Problems) -> None:
     for site in config.labelled:
         if site not in found:
             problems.add(f"data.labelled names {site!r}{nearest(site, found)}; there are: {', '.join(found)}")

@@ -355,12 +355,16 @@ def _built_in(config: DataConfig, notify: Notify) -> Sites:
     federation = synthetic.FEDERATIONS[config.source]
     scale = synthetic.SCALES[config.scale]
     size = config.size or scale.size
-    members = []
-    for name, n in _chosen(synthetic.counts(federation, scale.share), config).items():
+    members, problems = [], Problems()
+    every = synthetic.counts(federation, scale.share)
+    check_labelled_sites(config, every, problems)
+    for name, n in _chosen(every, config).items():
         files = tuple(f"{name}-{i:04d}.png" for i in range(n))
         drawn = _drawn(config, name, n, size, files, notify)
         own = split(name, files, config.split, config.seed)
-        members.append(SiteData(name, drawn.images, drawn.masks, files, files, own))
+        labelled = labelled_at(name, SiteFiles(), federation.classes, config, problems)
+        members.append(SiteData(name, drawn.images, drawn.masks, files, files, own, labelled=labelled))
+    problems.raise_any(config.source)
     return Sites(config, federation.classes, tuple(members))
 
 
