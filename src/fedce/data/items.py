@@ -89,3 +89,16 @@ def group_of(pattern: str, name: str) -> str:
     """The first group of a pattern in a name, or the whole name without a group; "" if the pattern does not fit."""
     match = re.fullmatch(pattern, name)
     return "" if match is None else next((group for group in match.groups() if group), match[0])
+
+
+def case_of(items: Sequence[Item], site: str, file: str) -> str:
+    """The case of a file that data.groups names as "file" or "site/file", with or without its ending; "" if unknown."""
+    names = {file, file.removeprefix(f"{site}/")}
+    return next((item.case for item in items if names & {item.name, item.image.name}), "")
+
+
+def check_groups(found: Mapping[str, SiteFiles], config: DataConfig, problems: Problems) -> None:
+    for group in config.groups:
+        for file in group:
+            if not any(case_of(files.items, site, file) for site, files in found.items()):
+                problems.add(f"data.groups names {file!r}, which no site has")

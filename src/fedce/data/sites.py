@@ -19,7 +19,7 @@ from fedce.data import synthetic
 from fedce.data.cache import Cached, Frame, Origin
 from fedce.data.finding import find_items
 from fedce.data.formats import Formats
-from fedce.data.items import Item, SiteFiles
+from fedce.data.items import Item, SiteFiles, case_of, check_groups
 from fedce.data.labels import check_labelled_sites, classes_of, colours_of, labelled_at, recognised
 from fedce.data.pixels import Classes
 from fedce.data.reader import Reading, read_frames
@@ -225,7 +225,7 @@ def _from_files(config: DataConfig, notify: Notify) -> Sites:
     # All files are checked before any is refused, so that a user sees all problems at once.
     members = [_member(name, files, classes, config, notify, problems) for name, files in found.items()]
     if not config.sites:  # With data.sites, keys may name files and sites that are left out.
-        _check_groups(found, config, problems)
+        check_groups(found, config, problems)
         check_labelled_sites(config, found, problems)
     problems.raise_any(config.source)
     alike = tuple(_alike([member for member in members if member], found))
@@ -241,7 +241,7 @@ def _member(
     cached = _read(name, items, classes, config, notify, problems)
     if cached is None:
         return None
-    groups = [[_case_of(items, name, file) for file in group] for group in config.groups]
+    groups = [[case_of(items, name, file) for file in group] for group in config.groups]
     case_by_item = dict(
         zip(
             range(len(items)),
@@ -307,19 +307,6 @@ def _read(
     return site_cache.build(name, key, read_frames(name, items, how, problems), problems)
 
 
-def _case_of(items: Sequence[Item], site: str, file: str) -> str:
-    """The case of a file that data.groups names as "file" or "site/file", with or without its ending; "" if unknown."""
-    names = {file, file.removeprefix(f"{site}/")}
-    return next((item.case for item in items if names & {item.name, item.image.name}), "")
-
-
-def _check_groups(found: Mapping[str, SiteFiles], config: DataConfig, problems: Problems) -> None:
-    for group in config.groups:
-        for file in group:
-            if not any(_case_of(files.items, site, file) for site, files in found.items()):
-                problems.add(f"data.groups names {file!r}, which no site has")
-
-
 def _alike(members: Sequence[SiteData], found: Mapping[str, SiteFiles]) -> Iterator[SiteData]:
     """The sites with equal channels (grey images become colour where a site has colour); sizes must be equal."""
     most = max(members, key=lambda member: member.images.shape[1])
@@ -343,10 +330,9 @@ def _alike(members: Sequence[SiteData], found: Mapping[str, SiteFiles]) -> Itera
 
 def with_n_channels(site: SiteData, n_channels: int) -> SiteData:
     """The site with its single grey channel repeated."""
-    if len({1, COLOURS, n_channels, site.images.shape[1]}) > 2 and site.images.shape[1] != n_channels:
-        raise DataError(
-            f"site {site.name!r} has {site.images.shape[1]} modalities or channels, and the network takes {n_channels}"
-        )
+    own = site.images.shape[1]
+    if own != n_channels and (own, n_channels) != (1, COLOURS):
+        raise DataError(f"site {site.name!r} has {own} modalities or channels, and the network takes {n_channels}")
     shape = (len(site.images), n_channels, *site.images.shape[2:])
     return site if site.images.shape == shape else replace(site, images=np.broadcast_to(site.images, shape))
 
