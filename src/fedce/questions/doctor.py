@@ -271,7 +271,8 @@ def _available_memory() -> float:
 
 def _shape(sites: Sites) -> str:
     _, channels, height, width = sites[0].images.shape
-    return f"{width}x{height} pixels, {'colour' if channels == 3 else f'{channels} channel'}"
+    kind = {1: "1 channel", 3: "colour"}.get(channels, f"{channels} channels")
+    return f"{width}x{height} pixels, {kind}"
 
 
 def _size(n_bytes: float) -> str:
