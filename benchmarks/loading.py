@@ -18,7 +18,7 @@ from benchmarks.photographs import write_sites
 from fedce.base.errors import Problems
 from fedce.base.tables import DataConfig, ModelConfig, TrainConfig
 from fedce.data import load_sites
-from fedce.data.items import find_items
+from fedce.data.finding import find_items
 from fedce.data.pixels import FOREGROUND
 from fedce.data.reader import Reading, read_frames
 from fedce.learning import networks as models
@@ -31,8 +31,8 @@ def decode(config: DataConfig) -> float:
     found = find_items(config, problems)
     how = Reading(FOREGROUND, config.size, config.resize, config.intensity, config.plane)
     start = perf_counter()
-    for site, items in found.items():
-        for _ in read_frames(site, items, how, problems):
+    for site, files in found.items():
+        for _ in read_frames(site, files.items, how, problems):
             pass
     return perf_counter() - start
 

@@ -33,6 +33,7 @@ def test_a_sound_federation_is_ready(tmp_path: Path, fedce):
         "engine",
         "run folder",
         "algorithm",
+        "layout",
         "data",
         "labels",
         "splits",

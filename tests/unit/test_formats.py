@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import struct
 import zlib
 from collections import Counter
@@ -69,8 +70,11 @@ def test_common_layouts_are_found_out(tmp_path: Path, images: str, masks: str):
 
 def test_a_stated_layout(tmp_path: Path):
     write_pairs(tmp_path, "scan/t2-{}.png", "roi/{}-gland.png")
-    with pytest.raises(DataError, match="site 'north' is empty"):
+    with pytest.raises(DataError) as caught:
         load_sites(tmp_path)
+    assert "found 4 .png in roi, 4 .png in scan (such as roi/case0-gland.png)" in str(caught.value)
+    keys = dict(re.findall(r"--set data\.(images|masks)='([^']+)'", str(caught.value)))
+    assert load_sites(tmp_path, **keys)[1].masks.any(), "the keys that the message names do fit"
     sites = load_sites(tmp_path, images="scan/t2-*", masks="roi/*-gland.png")
     assert sites[1].files == ("case0", "case1", "case2", "case3")
 
@@ -532,7 +536,7 @@ def spoil_four_dimensions(root: Path):
         (spoil_truncated, "can't read the volume"),
         (spoil_text, "can't read the volume"),
         (spoil_label, "P1.nii.gz holds the value 9, which data.classes gives to no class"),
-        (spoil_four_dimensions, "has 4 dimensions, expected 2 or 3"),
+        (spoil_four_dimensions, "'P1#000' has 2 modalities, 'P0#000' of the same site has 1"),
     ],
 )
 def test_a_bad_volume_is_one_line(tmp_path: Path, monkeypatch, spoil, line):

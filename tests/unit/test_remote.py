@@ -95,6 +95,31 @@ def test_drawn_sites_give_the_same_bits_as_the_local_engine(tmp_path: Path, conf
     assert all(len(entry["sites"]) == 3 for entry in rounds_of(tmp_path / "remote"))
 
 
+def test_a_site_that_labels_only_some_classes_gives_the_same_bits_as_the_local_engine(tmp_path: Path, config):
+    partly = config.model_copy(update={"data": config.data.model_copy(update={"labelled": {"site3": ["disc"]}})})
+    here = execute(replace_engine(partly, "local"), tmp_path / "local", report=False)
+    hospitals = {name: resident(partly, name, tmp_path / "homes" / name) for name in config.engine.members}
+    there = coordinate(partly, tmp_path / "remote", post_of(hospitals))
+    assert there.values["model_sha256"] == here.values["model_sha256"]
+    assert there.values["dice_by_class"] == here.values["dice_by_class"]
+    assert list(there.values["dice_by_class"]["site3"]) == ["disc"]
+    assert verify(RunFolder(tmp_path / "remote")).problems == ()
+    whole = execute(replace_engine(config, "local"), tmp_path / "whole", report=False)
+    assert whole.values["model_sha256"] != here.values["model_sha256"]
+
+
+def test_a_site_is_scored_on_exactly_the_classes_that_it_joined_with(tmp_path: Path, config, hospitals):
+    post = post_of(hospitals)
+    easy = {"validation_dice": 0.5, "test_dice_by_class": {"disc": 1.0}, "test_dice_without": None}
+    post.when = lambda node, about, answer: (
+        signed_anew(hospitals["site3"], answer, evaluation=easy)
+        if node == "node-site3" and '"evaluate"' in about
+        else answer
+    )
+    assert "site3" not in coordinate(config, tmp_path / "run", post).dice
+    assert "it evaluated the classes disc" in (tmp_path / "run" / "ledger.jsonl").read_text()
+
+
 @pytest.mark.parametrize("algorithm", ["fedce", "fedci"])
 def test_what_a_site_keeps_for_itself_gives_the_same_bits_as_the_local_engine(tmp_path: Path, config, algorithm):
     """FedCI also has the sites score models in the middle of a round, with what stays at each of them."""

@@ -12,6 +12,10 @@ from fedce.base.registry import full_name
 
 Positive = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(gt=0, lt=1)]
+Level = Annotated[int, Field(ge=0, le=255)]
+Colour = tuple[Level, Level, Level]
+"""Red, green and blue."""
+MOST_COLOURS = 255
 BUILT_IN = ("fundus6", "prostate6")
 ROUNDS_BY_SCALE = {"tiny": 3, "demo": 150, "paper": 200}
 ROUNDS_OF_A_FOLDER = 100
@@ -55,16 +59,19 @@ class DataConfig(Table):
     """The images, and how they become tensors."""
 
     source: str = "fundus6"
-    """A built-in federation (fundus6, prostate6), a folder of sites, or a folder of datalists client_<site>.json."""
+    """A built-in federation (fundus6, prostate6), a folder of sites, a folder of datalists client_<site>.json, or one
+    data set whose sites site_pattern or site_column tells apart."""
     scale: Literal["tiny", "demo", "paper"] = "demo"
     """Size of a built-in federation."""
     format: Annotated[str, AfterValidator(_format)] = "auto"
     """What a folder holds: image files, volumes (NIfTI, MetaImage, NRRD), a folder for each DICOM series, or lists; a
     format of your own, at package.module:NAME, is read beside all of these."""
-    images: str | None = None
-    """A site's images, as a path in its folder with one *, e.g. images/* or *_image.png; unset: detected."""
+    images: str | Annotated[dict[str, str], Field(min_length=1)] | None = None
+    """A site's images, as a path in its folder with at least one *, e.g. images/* or sub-*/anat/*_T2w.nii.gz; a table
+    with a path for each modality, e.g. {t2 = "*_t2.nii.gz", adc = "*_adc.nii.gz"}, makes them channels in this order;
+    unset: detected."""
     masks: str | None = None
-    """A site's masks; the * stands for the same text as in images."""
+    """A site's masks; each * stands for the same text as in images."""
     root: str | None = None
     """Folder that the paths in datalists start from, and must not leave; unset: the folder of the lists."""
     size: Annotated[int, Field(ge=32, le=4096)] | None = None
@@ -82,6 +89,13 @@ class DataConfig(Table):
     """The plane in which a volume is cut into slices."""
     sites: tuple[str, ...] = ()
     """Use only these sites; empty: all sites."""
+    site_pattern: str | None = None
+    """For one data set of all sites: a regular expression whose group is the site in a case's name, e.g. ([A-Z]+)_.*"""
+    site_column: str | None = None
+    """Instead of site_pattern: a column of cases.csv (with a column file) or of BIDS's participants.tsv, or a key of a
+    datalist's entries; unset: site, if entries or participants have it."""
+    fold: Annotated[int, Field(ge=0, le=1000)] = 0
+    """For datalists with folds: this fold validates and the next one tests (after the last comes the first)."""
     shards: Positive = 1
     """Cut each site into this many sites, by cases, to try a larger federation."""
     seed: Annotated[int, Field(ge=0)] = 0
@@ -95,7 +109,14 @@ class DataConfig(Table):
     groups: list[Annotated[list[str], Field(min_length=2)]] = []
     """Groups of files that are too alike to be in two splits, e.g. [["frame-1", "frame-2"]]."""
     classes: dict[str, list[Annotated[int, Field(ge=1, le=255)]]] | None = None
-    """Which mask values belong to which class, e.g. {disc = [128, 255], cup = [255]}; unset: any non-zero value."""
+    """Which mask values belong to which class, e.g. {disc = [128, 255], cup = [255]}; unset: the labels in the data
+    set's dataset.json or, without one, any non-zero value."""
+    colors: dict[str, list[Colour]] | None = None
+    """Instead of classes, for masks in colours: each class's colours as [red, green, blue], e.g. {polyp = [255, 0, 0]}
+    or {disc = [[0, 255, 0], [0, 0, 255]], cup = [0, 0, 255]}. Black is the background."""
+    labelled: dict[str, Annotated[list[str], Field(min_length=1)]] = {}
+    """Sites that label only some of the classes, e.g. {site3 = ["disc"]}. Their loss and scores leave the others
+    out."""
     normalize: Literal["unit", "zscore"] = "unit"
     """Scale grey values to [0, 1], or each image and channel to mean 0 and standard deviation 1."""
 
@@ -107,19 +128,46 @@ class DataConfig(Table):
         return split
 
     @model_validator(mode="after")
-    def _built_in_classes(self) -> "DataConfig":
-        if self.classes is not None and self.source in BUILT_IN:
-            raise ValueError(f"{self.source} has its own classes; leave out data.classes")
+    def _one_kind_of_classes(self) -> "DataConfig":
+        if self.source in BUILT_IN and (self.classes is not None or self.colors is not None):
+            raise ValueError(f"{self.source} has its own classes; leave out data.classes and data.colors")
+        if self.classes is not None and self.colors is not None:
+            raise ValueError("set classes (for masks of values) or colors (for masks in colours), not both")
+        if self.colors is not None and len({colour for own in self.colors.values() for colour in own}) > MOST_COLOURS:
+            raise ValueError(f"colors: expected at most {MOST_COLOURS} colours")
         return self
 
     @field_validator("images", "masks")
     @classmethod
-    def _has_one_star(cls, pattern: str | None) -> str | None:
-        if pattern is not None and (pattern.count("*") != 1 or ".." in pattern.split("/") or pattern.startswith("/")):
-            raise ValueError("expected a path inside the site's folder with one *, such as images/* or *_image.png")
+    def _have_stars(cls, pattern: str | dict[str, str] | None) -> str | dict[str, str] | None:
+        for one in pattern.values() if isinstance(pattern, dict) else [pattern] if pattern is not None else []:
+            if "*" not in one or "**" in one or ".." in one.split("/") or one.startswith("/"):
+                raise ValueError(
+                    "expected a path inside the site's folder with at least one *, such as images/* or *_image.png"
+                )
         return pattern
 
-    @field_validator("case_pattern")
+    @field_validator("colors", mode="before")
+    @classmethod
+    def _lists_of_colours(cls, colors: Any) -> Any:
+        """A class with one colour may state it without a list around it."""
+        if not isinstance(colors, dict):
+            return colors
+        return {
+            name: [own] if isinstance(own, list | tuple) and own and isinstance(own[0], int) else own
+            for name, own in colors.items()
+        }
+
+    @field_validator("colors")
+    @classmethod
+    def _has_colours(cls, colors: dict[str, list[Colour]] | None) -> dict[str, list[Colour]] | None:
+        if colors is not None and (not colors or not all(colors.values())):
+            raise ValueError("every class needs at least one colour")
+        if colors is not None and any((0, 0, 0) in own for own in colors.values()):
+            raise ValueError("black, [0, 0, 0], is the background; give the class another colour")
+        return colors
+
+    @field_validator("case_pattern", "site_pattern")
     @classmethod
     def _is_an_expression(cls, pattern: str | None) -> str | None:
         try:
@@ -139,6 +187,12 @@ class DataConfig(Table):
     def _both_or_neither(self) -> "DataConfig":
         if (self.images is None) != (self.masks is None):
             raise ValueError("set both images and masks, or neither")
+        patterns = self.images.values() if isinstance(self.images, dict) else [self.images or ""]
+        for pattern in patterns:
+            if pattern.count("*") != (self.masks or "").count("*"):
+                raise ValueError(f"images {pattern!r} and masks {self.masks!r} need the same number of *")
+        if self.site_pattern is not None and self.site_column is not None:
+            raise ValueError("set site_pattern or site_column, not both")
         if self.case_pattern is not None and self.case_column is not None:
             raise ValueError("set case_pattern or case_column, not both")
         return self

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -240,15 +240,28 @@ def watch(run_folder: Path, port: int, no_browser: bool) -> None:
 @click.option("--site", metavar="NAME", help="Use this site's own model, if each site has one.")
 @click.option("--best", is_flag=True, help="Use the common model of the best round, not of the last round.")
 @click.option("--adapt", is_flag=True, help="Estimate batch-norm statistics from these images; for a new hospital.")
+@click.option(
+    "--to",
+    type=click.Choice(["nifti", "seg"]),
+    default="nifti",
+    help="Masks of volumes as NIfTI files or, for DICOM series, as DICOM SEG.",
+)
 @trust_code_option
 @one_line_errors
 def predict(
-    run_folder: Path, images: tuple[Path, ...], out: Path, site: str | None, best: bool, adapt: bool, trust_code: bool
+    run_folder: Path,
+    images: tuple[Path, ...],
+    out: Path,
+    site: str | None,
+    best: bool,
+    adapt: bool,
+    to: Literal["nifti", "seg"],
+    trust_code: bool,
 ) -> None:
     """Segment images with a run's model: a mask and an overlay picture for each."""
     from fedce.questions.predict import predict_files
 
     if adapt:
         click.echo(f"batch-norm statistics estimated from these {len(images)} images; no mask is used", err=True)
-    for path in predict_files(run_folder, images, out, site, adapt=adapt, best=best, trust_code=trust_code):
+    for path in predict_files(run_folder, images, out, site, adapt=adapt, best=best, trust_code=trust_code, to=to):
         click.echo(path)

@@ -32,6 +32,13 @@ class Member:
     n_validation_cases: int = 0
     n_test_cases: int = 0
     """Cases of each split; 0 if an earlier version did not send them."""
+    labelled: tuple[str, ...] = ()
+    """The classes that the site labels, if it labels only some of them; empty: all."""
+
+    @property
+    def scored(self) -> tuple[str, ...]:
+        """The classes for which the site has scores."""
+        return self.labelled or tuple(self.classes)
 
     @property
     def n_images(self) -> int:

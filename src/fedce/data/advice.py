@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fedce.base.tables import BUILT_IN
+from fedce.data.pixels import FOREGROUND
 from fedce.data.sites import Sites
 
 MOST_NUMBERS = 4
@@ -36,7 +37,7 @@ def advice_for(sites: Sites) -> list[Advice]:
         if (pattern := case_pattern(names)) is not None:
             said.append(_cases(names, pattern))
     values = sorted({value for site in sites for origin in site.origins for value in origin.values})
-    if config.classes is None and 1 < len(values) <= MOST_CLASSES:
+    if sites.classes is FOREGROUND and 1 < len(values) <= MOST_CLASSES:
         classes = ", ".join(f"value_{value} = [{value}]" for value in values)
         found = f"masks hold the values {', '.join(map(str, values))}; all of them count as one class, foreground"
         said.append(Advice(found, f"--set data.classes='{{{classes}}}'"))

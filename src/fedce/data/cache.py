@@ -88,7 +88,7 @@ def _reader_version() -> str:
     return sha256(b"".join((here / f"{name}.py").read_bytes() for name in _DECIDING)).hexdigest()
 
 
-_DECIDING = ("cache", "dicom", "formats", "pixels", "reader", "resizing", "volumes")
+_DECIDING = ("cache", "dicom", "dicom_seg", "formats", "pixels", "reader", "resizing", "volumes")
 
 
 def key_of(contents: Sequence[str], options: Any) -> str:
@@ -162,6 +162,14 @@ def _write_frames(
     with (folder / "images.bin").open("wb") as images, (folder / "masks.bin").open("wb") as masks:
         for frame in frames:
             first = first or frame
+            if len(frame.image) != len(first.image):
+                problems.add(
+                    f"{frame.origin.name!r} has {len(frame.image)} modalities, {first.origin.name!r} of the same site "
+                    f"has {len(first.image)}; all cases need the same modalities",
+                    f"site {site!r}",
+                    "images differ in their modalities from the site's first image",
+                )
+                continue
             if frame.image.shape != first.image.shape:
                 one, other = frame.origin, first.origin
                 problems.add(

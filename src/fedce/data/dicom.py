@@ -15,10 +15,10 @@ ENDINGS = (".dcm", ".ima")
 
 def holds_series(folder: Path) -> bool:
     """Whether the folder may be a DICOM series."""
-    return folder.is_dir() and any(_is_slice(child) for child in folder.iterdir())
+    return folder.is_dir() and any(is_slice(child) for child in folder.iterdir())
 
 
-def _is_slice(path: Path) -> bool:
+def is_slice(path: Path) -> bool:
     """Whether the file is DICOM by its ending or by the mark at byte 128: many archives name files by their UID."""
     if path.name.startswith(".") or not path.is_file():
         return False

@@ -45,6 +45,12 @@ class Fingerprint(BaseModel):
     """Class to three quantiles (5, 50, 95 %) of the part that it covers, over the images that show the class."""
     absent: dict[str, Fraction]
     """Class to the part of the images that have none of it."""
+    classes: tuple[Annotated[str, Field(min_length=1, max_length=200)], ...] = ()
+    """All classes of the experiment, if the site labels only some of them; empty: `areas` has all."""
+
+    @property
+    def every_class(self) -> tuple[str, ...]:
+        return self.classes or tuple(self.areas)
 
 
 def fingerprint_of(site: SiteData, classes: Sequence[str]) -> Fingerprint:
@@ -52,6 +58,7 @@ def fingerprint_of(site: SiteData, classes: Sequence[str]) -> Fingerprint:
     areas = np.concatenate([masks.mean(axis=(2, 3)) for masks in chunks(site.masks)])[site.shown]
     height, width = site.images.shape[2:]
     origins = site.origins
+    own = [(i, name) for i, name in enumerate(classes) if site.labels(i)]
     spacings = [origin.voxel for origin in origins if origin.spacing is not None and origin.voxel is not None]
     return Fingerprint(
         site=site.name,
@@ -64,8 +71,9 @@ def fingerprint_of(site: SiteData, classes: Sequence[str]) -> Fingerprint:
         spacing=_middle(spacings) if spacings else None,
         is_volume=any(origin.spacing is not None for origin in origins),
         grey=tuple(tuple(np.round(channel, 6).tolist()) for channel in grey_values(site.images).histogram),
-        areas={name: _areas(area) for name, area in zip(classes, areas.T, strict=True)},
-        absent={name: float(np.round((area == 0).mean(), 6)) for name, area in zip(classes, areas.T, strict=True)},
+        areas={name: _areas(areas[:, i]) for i, name in own},
+        absent={name: float(np.round((areas[:, i] == 0).mean(), 6)) for i, name in own},
+        classes=tuple(classes) if site.labelled is not None else (),
     )
 
 
@@ -95,12 +103,15 @@ class Fingerprints:
     sites: tuple[Fingerprint, ...]
     shape: tuple[int, int] | None = None
     """Height and width of all images; None if the plan may choose them."""
+    recognised: str = ""
+    """How the files were recognised, in words."""
 
 
 def fingerprints_of(sites: Sites) -> Fingerprints:
     """The fingerprints of images that are already decoded at the size of the training."""
     height, width = sites[0].images.shape[2:]
-    return Fingerprints(tuple(fingerprint_of(site, tuple(sites.classes)) for site in sites), (height, width))
+    found = tuple(fingerprint_of(site, tuple(sites.classes)) for site in sites)
+    return Fingerprints(found, (height, width), sites.recognised)
 
 
 def look_at(config: DataConfig, notify: Notify | None = None, site: str | None = None) -> Fingerprints:
@@ -108,6 +119,8 @@ def look_at(config: DataConfig, notify: Notify | None = None, site: str | None =
     is_settled = config.source in BUILT_IN or config.size is not None
     how = config if is_settled else config.model_copy(update={"size": SIDE})
     found = fingerprints_of(load_site(how, site, notify=notify) if site else load_sites(how, notify=notify))
+    if notify and found.recognised:
+        notify(f"recognised: {found.recognised}")
     return found if is_settled else replace(found, shape=None)
 
 

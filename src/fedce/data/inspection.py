@@ -77,7 +77,8 @@ class SiteFacts:
     """The finest and the coarsest distance of two pixels in millimetres; None if the files don't state it."""
     grey: GreyValues
     areas: Mapping[str, Numbers]
-    """Class to the marked fraction of each 2-D image, and of each slice with something marked."""
+    """Class to the marked fraction of each 2-D image, and of each slice with something marked; a class that the site
+    does not label is left out."""
     examples: tuple[int, ...]
     """Rows of the images that are shown as examples."""
 
@@ -126,6 +127,13 @@ class Inspection:
     groups: Sequence[Sequence[str]]
     """data.groups of the experiment, and one more group for the near-duplicates at a site."""
     advice: tuple[Advice, ...] = ()
+    recognised: str = ""
+    """How the files were recognised."""
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """All classes that some site labels."""
+        return tuple(dict.fromkeys(name for site in self.sites for name in site.areas))
 
     @property
     def mean_distances(self) -> Numbers:
@@ -135,6 +143,7 @@ class Inspection:
 
     def as_dict(self) -> dict[str, Any]:
         return {
+            "recognised": self.recognised,
             "sites": [site.as_dict() for site in self.sites],
             "distances": self.distances.tolist(),
             "near_duplicates": [duplicate.as_dict() for duplicate in self.duplicates],
@@ -149,7 +158,7 @@ def inspect_sites(sites: Sites) -> Inspection:
     near = find_duplicates(sites)
     distances = np.array([[distance(one.grey, other.grey) for other in facts] for one in facts])
     groups = groups_with(sites.config.groups, near.pairs)
-    return Inspection(facts, distances, near.pairs, near.usual, groups, tuple(advice_for(sites)))
+    return Inspection(facts, distances, near.pairs, near.usual, groups, tuple(advice_for(sites)), sites.recognised)
 
 
 def site_facts(site: SiteData, classes: tuple[str, ...]) -> SiteFacts:
@@ -164,7 +173,7 @@ def site_facts(site: SiteData, classes: tuple[str, ...]) -> SiteFacts:
         sizes=_sizes(site),
         spacing=_spacing(site),
         grey=grey_values(site.images),
-        areas=dict(zip(classes, areas.T, strict=True)),
+        areas={name: areas[:, i] for i, name in enumerate(classes) if site.labels(i)},
         examples=tuple(int(site.shown[i]) for i in _examples(areas.sum(axis=1))),
     )
 

@@ -17,7 +17,7 @@ ENLARGED = 3
 
 def overlay(pixels: NDArray[np.uint8], masks: NDArray[np.uint8]) -> Image.Image:
     """An image (channels, height, width) with each class outlined in its colour."""
-    picture = np.array(with_channels(pixels, 3).transpose(1, 2, 0), order="C")  # A copy: decoded pixels are read-only.
+    picture = np.array(_shown(pixels).transpose(1, 2, 0), order="C")  # A copy: decoded pixels are read-only.
     for i, mask in enumerate(masks):
         picture[outline(mask > 0)] = COLOURS[i % len(COLOURS)]
     return Image.fromarray(picture)
@@ -25,11 +25,16 @@ def overlay(pixels: NDArray[np.uint8], masks: NDArray[np.uint8]) -> Image.Image:
 
 def compared(pixels: NDArray[np.uint8], truth: NDArray[np.bool_], found: NDArray[np.bool_]) -> NDArray[np.uint8]:
     """An enlarged image (height, width, 3) with each class outlined twice: the truth green, the prediction amber."""
-    picture = np.ascontiguousarray(_enlarged(with_channels(pixels, 3).transpose(1, 2, 0)))
+    picture = np.ascontiguousarray(_enlarged(_shown(pixels).transpose(1, 2, 0)))
     for masks, colour in ((truth, TRUTH), (found, FOUND)):
         for mask in masks:
             picture[outline(_enlarged(mask))] = colour
     return picture
+
+
+def _shown(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """A picture's three channels: those of a colour image, or the only one, or the first of other modalities."""
+    return with_channels(pixels if len(pixels) in (1, 3) else pixels[:1], 3)
 
 
 def _enlarged(array: NDArray[Any]) -> NDArray[Any]:

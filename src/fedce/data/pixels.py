@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
 from fedce.base.errors import DataError
+from fedce.base.tables import Colour
 
 Bytes = NDArray[np.uint8]
 Classes = Mapping[str, Sequence[int]]
@@ -24,6 +25,8 @@ MAX_PIXELS = 64_000_000
 """A file that claims more pixels is refused before it is decoded."""
 UNREADABLE, COLOURED = "images can't be read", "masks are coloured"
 UNKNOWN_VALUES = "masks hold values that data.classes gives to no class"
+MOST_SHOWN_COLOURS = 8
+"""A mask with more colours is blurred, or a photograph."""
 PERCENTILES = (0.5, 99.5)
 """Grey values between these percentiles become 0 to 255: a few bright pixels must not darken the rest."""
 
@@ -114,11 +117,44 @@ def label_values(values: NDArray[Any], classes: Classes, path: Path, *, is_lossy
     """A mask's values, (height, width): grey values or palette indices; each of them is known to `classes`."""
     if values.ndim == 3:
         if (values != values[..., :1]).any():
-            raise DataError(f"mask {path} is coloured; save one grey value (or palette index) for each class", COLOURED)
+            raise DataError(f"mask {path} is coloured; {_colours_in(values)}", COLOURED)
         values = values[..., 0]
     if is_lossy and values.dtype == np.uint8:
         values = _nearest(values, [0, 255] if classes is FOREGROUND else sorted({0}.union(*classes.values())))
     return checked_labels(values, classes, path)
+
+
+def _colours_in(values: NDArray[Any]) -> str:
+    """What to do about a coloured mask: its colours as data.colors, or another kind of mask if there are too many."""
+    found = [colour for colour in np.unique(values.reshape(-1, 3), axis=0).tolist() if any(colour)]
+    if len(found) > MOST_SHOWN_COLOURS:
+        return "save one grey value (or palette index) for each class"
+    named = ", ".join(f"class_{i} = {colour}" for i, colour in enumerate(found, start=1))
+    return f"name the class of each colour, --set data.colors='{{{named}}}', or save one grey value for each class"
+
+
+def colour_labels(values: NDArray[Any], colours: Sequence[Colour], path: Path, *, is_lossy: bool = False) -> Bytes:
+    """The number of each pixel's colour, from 1, and 0 for black; a lossy file's colours become the nearest known."""
+    pixels = values if values.ndim == 3 else np.repeat(values[..., None], 3, axis=2)
+    if is_lossy:
+        known = np.array([(0, 0, 0), *colours], np.int64)
+        distance = np.stack([((pixels.astype(np.int64) - colour) ** 2).sum(axis=2) for colour in known])
+        nearest: Bytes = distance.argmin(axis=0).astype(np.uint8)
+        return nearest
+    labels = np.zeros(pixels.shape[:2], np.uint8)
+    is_known = (pixels == 0).all(axis=2)
+    for i, colour in enumerate(colours, start=1):
+        here = (pixels == np.array(colour)).all(axis=2)
+        labels[here] = i
+        is_known |= here
+    if not is_known.all():
+        other = pixels[~is_known][0].tolist()
+        raise DataError(
+            f"mask {path} has the colour {other}, which data.colors gives to no class; add it to a class, or, if it is "
+            "the background, paint it black",
+            "masks have colours that data.colors gives to no class",
+        )
+    return labels
 
 
 def _nearest(values: NDArray[Any], known: Sequence[int]) -> Bytes:

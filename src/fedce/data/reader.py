@@ -7,9 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedce.base.errors import DataError, Problems
+from fedce.base.tables import Colour
 from fedce.data.cache import Bytes, Frame, Origin
+from fedce.data.formats import slices_of
 from fedce.data.items import Item
-from fedce.data.pixels import Classes, Intensity, checked_labels, class_masks, to_bytes, wide, with_channels
+from fedce.data.pixels import Classes, Intensity, checked_labels, class_masks, with_channels
 from fedce.data.resizing import How, resized_spacing, to_size
 from fedce.data.volumes import Plane, check_same_place, sliced
 
@@ -25,6 +27,8 @@ class Reading:
     resize: How
     intensity: Intensity
     plane: Plane
+    colours: Sequence[Colour] = ()
+    """Colours of masks by their label, from 1; empty if masks hold values."""
 
 
 def read_frames(site: str, items: Sequence[Item], how: Reading, problems: Problems) -> Iterator[Frame]:
@@ -36,7 +40,8 @@ def read_frames(site: str, items: Sequence[Item], how: Reading, problems: Proble
     for i, item in enumerate(items):
         with problems.collected(f"site {site!r}"):
             for name, image, labels, spacing in _pictures(item, how):
-                yield _frame(name, i, image, labels, spacing, how, 3 if colour else 1)
+                n_channels = len(image) if item.image.has_modalities else 3 if colour else 1
+                yield _frame(name, i, image, labels, spacing, how, n_channels)
 
 
 Spacing = tuple[float, float, float]
@@ -47,7 +52,7 @@ Picture = tuple[str, Bytes, Bytes, Spacing | None]
 def _pictures(item: Item, how: Reading) -> Iterator[Picture]:
     """Name, image (channels, h, w), labels (h, w) and spacing of each picture."""
     if not item.is_volume:
-        image, labels = item.image.image(how.intensity), item.mask.labels(how.classes)
+        image, labels = item.image.image(how.intensity), item.mask.labels(how.classes, how.colours)
         if image.shape[1:] != labels.shape:
             (h, w), (mask_h, mask_w) = image.shape[1:], labels.shape
             raise DataError(
@@ -56,14 +61,15 @@ def _pictures(item: Item, how: Reading) -> Iterator[Picture]:
             )
         yield item.name, image, labels, None
         return
-    whole, drawn = item.image.volume(), item.mask.volume()
+    channels = item.image.channels()
+    whole, drawn = channels[0], item.mask.mask_volume(channels[0])
     check_same_place(whole, drawn, item.image.path, item.mask.path)
     volume, mask = sliced(whole, how.plane), sliced(drawn, how.plane)
-    values = to_bytes(volume.values, wide(how.intensity), item.image.path)
+    values = slices_of(channels, how.plane, how.intensity, item.image.path)
     labels = checked_labels(mask.values, how.classes, item.mask.path)
     for z in range(len(values)):
         name = f"{item.name}#{z:03d}" if len(values) > 1 else item.name
-        yield name, values[z][None], labels[z], volume.spacing
+        yield name, values[z], labels[z], volume.spacing
 
 
 def _frame(

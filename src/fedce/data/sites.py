@@ -17,9 +17,11 @@ from fedce.base.tables import BUILT_IN, DataConfig
 from fedce.data import cache as site_cache
 from fedce.data import synthetic
 from fedce.data.cache import Cached, Frame, Origin
+from fedce.data.finding import find_items
 from fedce.data.formats import Formats
-from fedce.data.items import Item, find_items
-from fedce.data.pixels import FOREGROUND, Classes
+from fedce.data.items import Item, SiteFiles, case_of, check_groups
+from fedce.data.labels import check_labelled_sites, classes_of, colours_of, labelled_at, recognised
+from fedce.data.pixels import Classes
 from fedce.data.reader import Reading, read_frames
 from fedce.data.splits import Split, joined, leaks, split, spread_out, stated
 
@@ -27,6 +29,8 @@ Pixels = NDArray[np.uint8]
 Notify = Callable[[str], None]
 T = TypeVar("T")
 CHUNK_BYTES = 2**22
+COLOURS = 3
+"""Channels of an image in colour."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +55,8 @@ class SiteData:
     split: Split = field(repr=False)
     origins: tuple[Origin, ...] = field(default=(), repr=False)
     """Sizes and spacings before resizing; empty for a built-in federation."""
+    labelled: tuple[int, ...] | None = None
+    """Numbers of the classes that the site labels; None: all classes."""
 
     @cached_property
     def items(self) -> tuple[int, ...]:
@@ -61,6 +67,10 @@ class SiteData:
         """The name of an image's file; for a slice, the file of its volume."""
         is_slice = bool(self.origins) and self.origins[row].spacing is not None
         return re.sub(r"#\d+$", "", self.files[row]) if is_slice else self.files[row]
+
+    def labels(self, class_no: int) -> bool:
+        """Whether the site labels this class."""
+        return self.labelled is None or class_no in self.labelled
 
     @cached_property
     def shown(self) -> NDArray[np.int64]:
@@ -80,6 +90,8 @@ class SiteData:
         for array in (self.images, self.masks, self.split.train, self.split.validation, self.split.test):
             digest.update(repr((array.shape, array.dtype.str)).encode())
             digest.update(np.ascontiguousarray(array).tobytes())
+        if self.labelled is not None:
+            digest.update(repr(self.labelled).encode())
         return digest.hexdigest()
 
 
@@ -95,6 +107,8 @@ class Sites(Sequence[SiteData]):
     config: DataConfig
     classes: Classes
     members: tuple[SiteData, ...]
+    recognised: str = ""
+    """How the files were recognised, in words; empty for a built-in federation."""
 
     def __len__(self) -> int:
         return len(self.members)
@@ -199,30 +213,35 @@ def _shard(site: SiteData, i: int, rows: NDArray[np.int64]) -> SiteData:
         cases=tuple(site.cases[row] for row in rows),
         split=Split(*parts),
         origins=tuple(site.origins[row] for row in rows) if site.origins else (),
+        labelled=site.labelled,
     )
 
 
 def _from_files(config: DataConfig, notify: Notify) -> Sites:
     problems = Problems()
-    classes: Classes = config.classes or FOREGROUND
-    found = _chosen(find_items(config, problems), config)
+    every = find_items(config, problems)
+    classes = classes_of(config, every, problems)
+    found = _chosen(every, config)
     # All files are checked before any is refused, so that a user sees all problems at once.
-    members = [_member(name, items, classes, config, notify, problems) for name, items in found.items()]
-    if not config.sites:  # With data.sites, a group may name files of a site that is left out.
-        _check_groups(found, config, problems)
+    members = [_member(name, files, classes, config, notify, problems) for name, files in found.items()]
+    if not config.sites:  # With data.sites, keys may name files and sites that are left out.
+        check_groups(found, config, problems)
+        check_labelled_sites(config, found, problems)
     problems.raise_any(config.source)
-    return Sites(config, classes, tuple(_alike([member for member in members if member])))
+    alike = tuple(_alike([member for member in members if member], found))
+    return Sites(config, classes, alike, recognised(found, alike[0].images.shape[1], classes))
 
 
 def _member(
-    name: str, items: Sequence[Item], classes: Classes, config: DataConfig, notify: Notify, problems: Problems
+    name: str, files: SiteFiles, classes: Classes, config: DataConfig, notify: Notify, problems: Problems
 ) -> SiteData | None:
+    items = files.items
     if not items:
         return None
     cached = _read(name, items, classes, config, notify, problems)
     if cached is None:
         return None
-    groups = [[_case_of(items, name, file) for file in group] for group in config.groups]
+    groups = [[case_of(items, name, file) for file in group] for group in config.groups]
     case_by_item = dict(
         zip(
             range(len(items)),
@@ -243,8 +262,9 @@ def _member(
         problems.add(f"site {name!r}: case {case!r} is in {first} and in {second}; a case must be in one split only")
     if any(item.is_volume for item in items):
         shares = _trained_slices(name, items, cached, shares, config, problems)
-    files = tuple(origin.name for origin in cached.origins)
-    return SiteData(name, cached.images, cached.masks, files, cases, shares, cached.origins)
+    names = tuple(origin.name for origin in cached.origins)
+    labelled = labelled_at(name, files, classes, config, problems)
+    return SiteData(name, cached.images, cached.masks, names, cases, shares, cached.origins, labelled)
 
 
 def _trained_slices(
@@ -270,12 +290,13 @@ def _read(
     name: str, items: Sequence[Item], classes: Classes, config: DataConfig, notify: Notify, problems: Problems
 ) -> Cached | None:
     """A site's images from the cache; images that are not there are decoded into it first."""
-    how = Reading(classes, config.size, config.resize, config.intensity, config.plane)
+    how = Reading(classes, config.size, config.resize, config.intensity, config.plane, colours_of(config))
     contents: list[str] = []
     for item in items:
         with problems.collected(f"site {name!r}"):
-            contents += [item.name, *(site_cache.content_of(one.path, one.beside) for one in (item.image, item.mask))]
-    if len(contents) < 3 * len(items):
+            of_files = [site_cache.content_of(one.path, one.beside) for one in (*item.image.files, item.mask)]
+            contents += [item.name, *of_files]
+    if len(contents) < sum(2 + len(item.image.files) for item in items):
         return None
     options = {**asdict(how), "classes": {key: list(values) for key, values in classes.items()}}
     version = Formats.named_by(config.format).version
@@ -286,23 +307,12 @@ def _read(
     return site_cache.build(name, key, read_frames(name, items, how, problems), problems)
 
 
-def _case_of(items: Sequence[Item], site: str, file: str) -> str:
-    """The case of a file that data.groups names as "file" or "site/file", with or without its ending; "" if unknown."""
-    names = {file, file.removeprefix(f"{site}/")}
-    return next((item.case for item in items if names & {item.name, item.image.name}), "")
-
-
-def _check_groups(found: Mapping[str, Sequence[Item]], config: DataConfig, problems: Problems) -> None:
-    for group in config.groups:
-        for file in group:
-            if not any(_case_of(items, site, file) for site, items in found.items()):
-                problems.add(f"data.groups names {file!r}, which no site has")
-
-
-def _alike(members: Sequence[SiteData]) -> Iterator[SiteData]:
+def _alike(members: Sequence[SiteData], found: Mapping[str, SiteFiles]) -> Iterator[SiteData]:
     """The sites with equal channels (grey images become colour where a site has colour); sizes must be equal."""
-    n_channels = max(member.images.shape[1] for member in members)
+    most = max(members, key=lambda member: member.images.shape[1])
+    n_channels = most.images.shape[1]
     first = members[0]
+    has_modalities = n_channels != COLOURS or any(item.image.has_modalities for item in found[most.name].items)
     for member in members:
         if member.images.shape[2:] != first.images.shape[2:]:
             (h, w), (h0, w0) = member.images.shape[2:], first.images.shape[2:]
@@ -310,11 +320,19 @@ def _alike(members: Sequence[SiteData]) -> Iterator[SiteData]:
                 f"site {member.name!r} has images of {w}x{h} pixels, site {first.name!r} of {w0}x{h0}; "
                 f"{site_cache.one_size(min(h, h0), min(w, w0))}"
             )
+        if has_modalities and member.images.shape[1] != n_channels:
+            raise DataError(
+                f"site {member.name!r} has {member.images.shape[1]} modalities or channels, site {most.name!r} "
+                f"{n_channels}; all sites need the same, which data.images can state"
+            )
         yield with_n_channels(member, n_channels)
 
 
 def with_n_channels(site: SiteData, n_channels: int) -> SiteData:
     """The site with its single grey channel repeated."""
+    own = site.images.shape[1]
+    if own != n_channels and (own, n_channels) != (1, COLOURS):
+        raise DataError(f"site {site.name!r} has {own} modalities or channels, and the network takes {n_channels}")
     shape = (len(site.images), n_channels, *site.images.shape[2:])
     return site if site.images.shape == shape else replace(site, images=np.broadcast_to(site.images, shape))
 
@@ -323,12 +341,16 @@ def _built_in(config: DataConfig, notify: Notify) -> Sites:
     federation = synthetic.FEDERATIONS[config.source]
     scale = synthetic.SCALES[config.scale]
     size = config.size or scale.size
-    members = []
-    for name, n in _chosen(synthetic.counts(federation, scale.share), config).items():
+    members, problems = [], Problems()
+    every = synthetic.counts(federation, scale.share)
+    check_labelled_sites(config, every, problems)
+    for name, n in _chosen(every, config).items():
         files = tuple(f"{name}-{i:04d}.png" for i in range(n))
         drawn = _drawn(config, name, n, size, files, notify)
         own = split(name, files, config.split, config.seed)
-        members.append(SiteData(name, drawn.images, drawn.masks, files, files, own))
+        labelled = labelled_at(name, SiteFiles(), federation.classes, config, problems)
+        members.append(SiteData(name, drawn.images, drawn.masks, files, files, own, labelled=labelled))
+    problems.raise_any(config.source)
     return Sites(config, federation.classes, tuple(members))
 
 

@@ -190,13 +190,24 @@ def check_shape(size: tuple[int, ...], path: Path) -> None:
         raise DataError(f"{path} claims {'x'.join(map(str, size))} voxels; at most {MAX_VOXELS} are read")
 
 
-def check_same_place(image: Any, mask: Any, image_path: Path, mask_path: Path) -> None:
-    """Check that an image and its mask lie on the same grid, at the same place."""
+def nifti_channels(path: Path) -> int:
+    """The number of volumes in a NIfTI file, by its header; 1 if it can't be read, which `read_nifti` reports."""
+    import nibabel
+
+    try:
+        shape = nibabel.load(path).shape
+    except Exception:  # noqa: BLE001 (a damaged header may make the reader raise anything)
+        return 1
+    return int(shape[3]) if len(shape) == 4 else 1
+
+
+def check_same_place(image: Any, mask: Any, image_path: Path, mask_path: Path, what: str = "mask") -> None:
+    """Check that an image and its mask, or another modality, lie on the same grid, at the same place."""
     if image.GetSize() != mask.GetSize():
         sizes = ["x".join(map(str, one.GetSize())) for one in (mask, image)]
         raise DataError(
-            f"mask {mask_path} is {sizes[0]} voxels, its image {image_path.name} {sizes[1]}; both must have one size",
-            "masks differ in size from their volumes",
+            f"{what} {mask_path} is {sizes[0]} voxels, its image {image_path.name} {sizes[1]}; both must have one size",
+            "masks differ in size from their volumes" if what == "mask" else "modalities differ in size",
         )
     # The corners depend on origin, spacing and direction at once, in millimetres.
     for corner in product(*((0, size - 1) for size in image.GetSize())):
@@ -204,9 +215,9 @@ def check_same_place(image: Any, mask: Any, image_path: Path, mask_path: Path) -
         distance = float(np.abs(places[0] - places[1]).max())
         if distance > TOLERANCE_MM:
             raise DataError(
-                f"mask {mask_path} lies {distance:.1f} mm away from its image {image_path.name}; "
+                f"{what} {mask_path} lies {distance:.1f} mm away from its image {image_path.name}; "
                 "is it another patient's, or saved without its affine?",
-                "masks lie elsewhere than their volumes",
+                "masks lie elsewhere than their volumes" if what == "mask" else "modalities lie elsewhere",
             )
 
 

@@ -300,7 +300,7 @@ class RemoteEngine:
             raise ReplyError(f"it answered for {form.site}, round {form.round_no + 1}, {form.action}")
         if form.n_train != known.member.n_train:
             raise ReplyError(f"it claims {form.n_train} training images, and joined with {known.member.n_train}")
-        if form.evaluation and form.evaluation.test_dice_by_class.keys() != known.member.classes.keys():
+        if form.evaluation and form.evaluation.test_dice_by_class.keys() != set(known.member.scored):
             raise ReplyError(f"it evaluated the classes {', '.join(form.evaluation.test_dice_by_class)}")
         layout = self._whole if task.action == "evaluate" and self._whole else self._layout
         reply = replace(reply_from(form, answer.arrays, layout), signed=signed.model_dump())
@@ -362,6 +362,8 @@ class RemoteEngine:
         if self._n_channels and form.shape[0] > self._n_channels:
             raise ReplyError(f"its images have {form.shape[0]} channels, the network takes {self._n_channels}")
         its = form.member
+        if unknown := sorted(set(its.labelled) - its.classes.keys()):
+            raise ReplyError(f"it labels {unknown[0]!r}, which is not among its classes {', '.join(its.classes)}")
         if self.rules.classes is not None and its.classes != self.rules.classes:
             raise ReplyError(f"its classes are {its.classes}, the experiment's {self.rules.classes}")
         if self.rules.size is not None and its.shape[1:] != (self.rules.size, self.rules.size):

@@ -197,6 +197,11 @@ LATER: Mapping[str, Any] = {
     "model.weights": None,
     "patience": None,
     "worth": WorthConfig(),
+    "data.site_pattern": None,
+    "data.site_column": None,
+    "data.fold": 0,
+    "data.colors": None,
+    "data.labelled": {},
 }
 """Keys that experiments did not have when format 4 began, with the values that they implied then."""
 

@@ -176,6 +176,8 @@ class Batch:
 
     images: Tensor
     masks: Tensor
+    labelled: tuple[int, ...] | None = None
+    """Numbers of the classes that the site labels, which alone count in the loss; None: all."""
 
     def __len__(self) -> int:
         return len(self.images)
@@ -278,7 +280,7 @@ class Learner:
                     images, masks = to_unit(data.images[rows]), data.masks[rows].float()
                     if self._augment:
                         images, masks = self._augment(images, masks)
-                    loss = self.loss(self._forward(images), masks)
+                    loss = self._loss(self._forward(images), masks, data)
                     loss.backward()
                     if pull and towards is not None:
                         self._gradient.add_(self._trainable.detach() - towards, alpha=pull.strength)
@@ -298,7 +300,7 @@ class Learner:
         with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
             torch.manual_seed(0)
             for images, masks in data.split(self.config.batch_size):
-                loss = self.loss(self._forward(to_unit(images)), masks.float())
+                loss = self._loss(self._forward(to_unit(images)), masks.float(), data)
                 part = loss * (len(images) / len(data))
                 part.backward()
                 total += float(part.detach())
@@ -311,7 +313,7 @@ class Learner:
         self.network.eval()
         total = 0.0
         for images, masks in data.split(SCORING_BATCH):
-            total += float(self.loss(self._forward(to_unit(images)), masks.float())) * len(images)
+            total += float(self._loss(self._forward(to_unit(images)), masks.float(), data)) * len(images)
         return total / len(data)
 
     @torch.no_grad()
@@ -352,6 +354,12 @@ class Learner:
         unit = to_unit(torch.tensor(images, device=self.device))
         masks: NDArray[np.bool_] = (self._forward(unit) > 0).cpu().numpy()
         return masks
+
+    def _loss(self, logits: Tensor, masks: Tensor, data: Batch) -> Any:
+        """The loss over the classes that the site labels."""
+        if data.labelled is not None:
+            logits, masks = logits[:, list(data.labelled)], masks[:, list(data.labelled)]
+        return self.loss(logits, masks)
 
     def _forward(self, unit: Tensor) -> Tensor:
         logits: Tensor = self.network(to_input(unit, self.normalize).contiguous(memory_format=self._format))

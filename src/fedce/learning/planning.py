@@ -238,8 +238,8 @@ def fingerprints_from(files: Sequence[Path]) -> Fingerprints:
     sites = sorted((read_fingerprint(file) for file in files), key=lambda one: one.site)
     if len(names := {one.site for one in sites}) < max(len(sites), 2):
         raise DataError(f"a federation needs fingerprints of at least two sites, each once; got {', '.join(names)}")
-    if len({tuple(one.areas) for one in sites}) > 1:
-        classes = "; ".join(f"{one.site}: {', '.join(one.areas)}" for one in sites)
+    if len({one.every_class for one in sites}) > 1:
+        classes = "; ".join(f"{one.site}: {', '.join(one.every_class)}" for one in sites)
         raise DataError(
             f"the sites' fingerprints differ in their classes ({classes}); state one data.classes at all sites"
         )
@@ -306,7 +306,7 @@ def cost_of(config: Config, known: Fingerprints) -> Cost:
     first = known.sites[0]
     side = config.data.size
     height, width = (side, side) if side else known.shape or (first.heights[1], first.widths[1])
-    n_channels, n_classes = max(site.n_channels for site in known.sites), len(first.areas)
+    n_channels, n_classes = max(site.n_channels for site in known.sites), len(first.every_class)
     network = networks.build(config.model, n_channels, n_classes, 0).eval()
     image = torch.zeros(1, n_channels, height, width)
     with FlopCounterMode(display=False) as counted, torch.inference_mode():
@@ -326,8 +326,10 @@ def cost_of(config: Config, known: Fingerprints) -> Cost:
 def heading(known: Fingerprints, cost: Cost) -> list[str]:
     """The first lines of a planned experiment file."""
     n_train = sum(site.n_train for site in known.sites)
+    seen = [f"Recognised: {known.recognised}."] if known.recognised else []
     return [
         f"Made by fedce plan from {len(known.sites)} sites with {n_train} training images. docs/plan.md has the rules.",
+        *seen,
         f"About {cost.minutes:g} minutes on {CORES} cores without a GPU, and {cost.gigabytes:g} GB of memory.",
         "A key that you change or add here always wins; a planned key that you delete is planned again.",
     ]

@@ -35,7 +35,8 @@ def example(site: SiteData, predict: Callable[[NDArray[np.uint8]], NDArray[np.bo
     first = site.cases[site.split.test[0]]
     rows = [int(row) for row in site.split.test if site.cases[row] == first]
     shown = max(rows, key=lambda row: int(site.masks[row].sum()))
-    found, truth = predict(site.images[shown : shown + 1])[0], site.masks[shown] > 0
+    is_labelled = np.array([site.labels(i) for i in range(site.masks.shape[1])])[:, None, None]
+    found, truth = predict(site.images[shown : shown + 1])[0] & is_labelled, (site.masks[shown] > 0) & is_labelled
     of_all = dice(np.array((found & truth).sum()), np.array(found.sum() + truth.sum()))
     return Example(site.files[shown], compared(site.images[shown], truth, found), float(of_all))
 

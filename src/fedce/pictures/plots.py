@@ -150,7 +150,7 @@ def grey_values(sites: Sequence[SiteFacts]) -> str:
     """How bright each site's pixels are, one panel for each site, with the average of all sites behind it."""
     bins = np.linspace(0, 256, N_BINS + 1)
     histograms = np.array([100 * site.grey.histogram for site in sites])
-    looks = CHANNELS if histograms.shape[1] > 1 else (("", COLOURS[0], "-"),)
+    looks = _looks_of_channels(histograms.shape[1])
     with mpl.rc_context(STYLE):
         n_columns = min(PANELS_A_ROW, len(sites))
         n_rows = -(-len(sites) // n_columns)
@@ -176,16 +176,25 @@ def grey_values(sites: Sequence[SiteFacts]) -> str:
     return to_svg(figure)
 
 
+def _looks_of_channels(n: int) -> Sequence[tuple[str, str, str]]:
+    """Name, colour and line of each channel: one of grey, three of colour, or other modalities."""
+    if n == len(CHANNELS):
+        return CHANNELS
+    return [(f"channel {i + 1}" if n > 1 else "", COLOURS[i % len(COLOURS)], "-") for i in range(n)]
+
+
 def mask_areas(sites: Sequence[SiteFacts]) -> str:
     """How much of an image is marked at each site: range of all images, middle half, and median."""
-    classes = list(sites[0].areas)
+    classes = list(dict.fromkeys(name for site in sites for name in site.areas))
     with mpl.rc_context(STYLE):
         figure, axes = new_axes("marked part of the image, %", "")
         figure.set_figheight(0.9 + len(sites) * (0.2 + 0.2 * len(classes)))
         axes.grid(axis="x", alpha=0.15, color=INK)
         for j, name in enumerate(classes):
             places = np.arange(len(sites)) + (j - (len(classes) - 1) / 2) * 0.8 / len(classes)
-            spread = np.array([np.percentile(100 * site.areas[name], (0, 25, 50, 75, 100)) for site in sites]).T
+            # Nothing is drawn where a site does not label the class.
+            found = [100 * site.areas.get(name, np.array([np.nan])) for site in sites]
+            spread = np.array([np.percentile(areas, (0, 25, 50, 75, 100)) for areas in found]).T
             colour = "#{:02x}{:02x}{:02x}".format(*OUTLINES[j % len(OUTLINES)])
             axes.hlines(places, spread[0], spread[4], color=colour, linewidth=1.2)
             axes.hlines(places, spread[1], spread[3], color=colour, linewidth=6)

@@ -61,7 +61,7 @@ def digits(n: int) -> Callable[[float], str]:
 
 def columns(results: Results) -> list[Column]:
     """All columns from left to right. A new column of the results is one more entry here."""
-    classes: list[str] = next((list(dice) for dice in results.get("dice_by_class", {}).values()), [])
+    classes = classes_of(results)
     # A terminal of 80 columns has no room for everything: if sites also trained alone, that matters more.
     also: dict[Place, str] = {} if "alone" in results else {"terminal": "images"}
     without: dict[Place, str] = {} if "alone" in results else {"terminal": "Dice\nwithout", "report": "Dice without it"}
@@ -131,6 +131,21 @@ def _gives_interval(results: Results, site: str) -> Note | None:
         return None
     low, high = (f"{100 * results['worth'][end][site]:.0f}" for end in ("low", "high"))
     return Note(f"{low} to {high} %", f"{low}-{high}")
+
+
+def classes_of(results: Results) -> list[str]:
+    """All classes for which some site has a Dice."""
+    return list(dict.fromkeys(name for dice in results.get("dice_by_class", {}).values() for name in dice))
+
+
+def labelled_lines(results: Results) -> list[str]:
+    """A footnote on sites that label only some of the classes: what their Dice is a mean of."""
+    classes = classes_of(results)
+    partly = {site: dice for site, dice in results.get("dice_by_class", {}).items() if len(dice) < len(classes)}
+    if not partly:
+        return []
+    who = ", ".join(f"{site} ({', '.join(dice)})" for site, dice in partly.items())
+    return [f"Sites that label only some of the classes, so that their scores are of these classes alone: {who}."]
 
 
 def _metric(results: Results, name: str) -> Column:

@@ -45,7 +45,7 @@ def columns(found: Inspection) -> list[Column]:
         Column({"terminal": "size", "page": "Size"}, _size),
         Column({"terminal": "mm", "page": "Spacing"}, _spacing, is_shown=any(site.spacing for site in found.sites)),
         Column({"terminal": "grey", "page": "Grey"}, _grey),
-        *(column for name in found.sites[0].areas for column in _of_class(name)),
+        *(column for name in found.classes for column in _of_class(name)),
         Column({"terminal": "distance"}, lambda site: Fact(f"{distances[site.name]:.1f}")),
     ]
 
@@ -91,13 +91,15 @@ def _of_class(name: str) -> Sequence[Column]:
     """Columns for the marked part of the images, and for the number of images in which nothing is marked."""
 
     def area(site: SiteFacts) -> Fact:
+        if name not in site.areas:
+            return Fact("not labelled", "-")
         areas = 100 * site.areas[name]
         median = f"{np.median(areas):.1f}"
         return Fact(f"{median} ({areas.min():.1f} to {areas.max():.1f})", median)
 
     return [
         Column({"terminal": f"{name}, %", "areas": name}, area),
-        Column({"areas": "empty"}, lambda site: Fact(str(site.n_empty[name]))),
+        Column({"areas": "empty"}, lambda site: Fact(str(site.n_empty.get(name, "-")))),
     ]
 
 

@@ -107,7 +107,7 @@ def _row(name: str, runs: Sequence[Result], alone: Mapping[str, float], truth: M
     served = fairness(list(dice.values()))
     contributions = _mean_by_site([run.contributions for run in runs])
     metrics = over_seeds([run.values for run in runs])
-    classes = [_mean_by_site(list(run.values["dice_by_class"].values())) for run in runs]
+    classes = [_mean_by_class(list(run.values["dice_by_class"].values())) for run in runs]
     versus = against_standalone(dice, alone) if alone and name != "standalone" else None
     agrees = (
         agreement([contributions[site] for site in truth], list(truth.values()))
@@ -161,6 +161,12 @@ def _worth_agrees(worth: Mapping[str, float], truth: Mapping[str, float] | None)
 def _rank_tau(runs: Sequence[Result]) -> float | None:
     orders = [[run.contributions[site] for site in runs[0].contributions] for run in runs]
     return rank_stability(orders).mean_tau if len(runs) > 1 else None
+
+
+def _mean_by_class(values: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Class to the mean over the sites that label it."""
+    names = dict.fromkeys(name for one in values for name in one)
+    return {name: fmean(one[name] for one in values if name in one) for name in names}
 
 
 def _mean_by_site(values: Sequence[Mapping[str, float]]) -> dict[str, float]:

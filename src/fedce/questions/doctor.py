@@ -139,15 +139,21 @@ def _folder(out: Path) -> Finding:
 def _data(sites: Sites) -> Iterator[Finding]:
     n_cases = sum(len(set(site.cases)) for site in sites)
     n_images = sum(len(site.images) for site in sites)
+    if sites.recognised:
+        yield Finding("layout", "ok", sites.recognised)
     yield Finding("data", "ok", f"{len(sites)} sites, {n_images} images of {n_cases} cases, {_shape(sites)}")
     warnings = [finding for site in sites for finding in (*_labels(site, list(sites.classes)), *_split(site))]
     for i, name in enumerate(sites.classes):
-        if not any(np.asarray(site.masks[:, i]).any() for site in sites):
+        if not any(site.labels(i) for site in sites):
+            yield Finding("labels", "problem", f"no site labels {name}", "leave out the class, or change data.labelled")
+        elif not any(site.labels(i) and np.asarray(site.masks[:, i]).any() for site in sites):
             advice = "check data.classes against the masks' values"
             yield Finding("labels", "problem", f"no image of any site has any {name}", advice)
     yield from warnings
     if not any(finding.what == "labels" for finding in warnings):
-        yield Finding("labels", "ok", ", ".join(sites.classes) + " marked at every site")
+        partly = [site.name for site in sites if site.labelled is not None]
+        but = f" that labels them; only some of the classes are labelled at {', '.join(partly)}" if partly else ""
+        yield Finding("labels", "ok", f"{', '.join(sites.classes)} marked at every site{but}")
     if not any(finding.what == "splits" for finding in warnings):
         smallest = min(site.n_cases_by_part["validation"] for site in sites)
         yield Finding("splits", "ok", f"by case; at least {smallest} validation cases at every site")
@@ -176,7 +182,9 @@ def _labels(site: SiteData, classes: Sequence[str]) -> Iterator[Finding]:
     in_file = np.zeros((max(site.items) + 1, len(classes)), bool)  # Slices of a volume are in one file.
     np.logical_or.at(in_file, list(site.items), areas > 0)
     in_file = in_file[sorted(set(site.items))]
-    for name, area, has_any in zip(classes, areas[site.shown].T, in_file.T, strict=True):
+    for i, (name, area, has_any) in enumerate(zip(classes, areas[site.shown].T, in_file.T, strict=True)):
+        if not site.labels(i):
+            continue
         empty = int((~has_any).sum())
         advice = "check data.classes against the masks' values, and the masks"
         if empty == len(has_any):
@@ -263,7 +271,8 @@ def _available_memory() -> float:
 
 def _shape(sites: Sites) -> str:
     _, channels, height, width = sites[0].images.shape
-    return f"{width}x{height} pixels, {'colour' if channels == 3 else f'{channels} channel'}"
+    kind = {1: "1 channel", 3: "colour"}.get(channels, f"{channels} channels")
+    return f"{width}x{height} pixels, {kind}"
 
 
 def _size(n_bytes: float) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
@@ -12,16 +13,20 @@ from fedce.base.errors import ConfigError, DataError, Problems, RunError
 from fedce.base.files import read_tensors, write_bytes, writing
 from fedce.base.tables import DataConfig
 from fedce.core.params import Params, from_named
-from fedce.data.formats import File, Formats
+from fedce.data.dicom_seg import SEG_ENDING, seg_bytes
+from fedce.data.formats import DICOM, File, Formats
+from fedce.data.newcases import by_case
 from fedce.data.overlays import overlay
-from fedce.data.pixels import Classes, to_bytes, wide, with_channels
+from fedce.data.pixels import Classes, with_channels
 from fedce.data.resizing import from_size, to_size
-from fedce.data.volumes import nifti_bytes, sliced, unsliced
+from fedce.data.volumes import nifti_bytes, unsliced
 from fedce.federation.plan import code_of
 from fedce.learning import networks as models
 from fedce.learning.learner import Learner
 from fedce.record.folder import RunFolder
 from fedce.record.forms import ModelAbout, check
+
+Target = Literal["nifti", "seg"]
 
 
 def predict_files(
@@ -33,32 +38,36 @@ def predict_files(
     adapt: bool = False,
     best: bool = False,
     trust_code: bool = False,
+    to: Target = "nifti",
 ) -> Iterator[Path]:
     """Segment images and volumes. `trust_code` allows Python code that the run names: network, loss and format.
 
     With `best`, the common model of the best round is used instead of that of the last round.
     With `adapt`, the model's batch-norm statistics are estimated from these images, for a hospital that took no part.
     An image gives NAME.png (the mask, with the values of data.classes) and NAME-overlay.png. A volume gives
-    NAME.nii.gz, in the volume's place and orientation, and an overlay of the slice in which most was found.
+    NAME.nii.gz, in the volume's place and orientation, and an overlay of the slice in which most was found. With
+    `to` = "seg", a DICOM series gives NAME.dcm, a DICOM SEG, instead. Several modalities of a case are several files.
     """
     run = RunFolder.open(run_path)
     if not trust_code:
         check_names_no_code(run, "data.format")
     learner, classes, shape = load_learner(run, site, best=best, trust_code=trust_code)
     formats = Formats.named_by(run.config.data.format)
-    stems = [(formats.file(path), out / formats.stem(path)) for path in images]
-    _check_targets(stems)
+    stems = by_case([(formats.file(path), out / formats.stem(path)) for path in images], run.config.data, shape[0])
+    _check_targets(stems, to)
     # All files are checked before any mask is written, so that a bad file leaves nothing half-done.
     problems = Problems()
     for file, _ in stems:
         with problems.collected():
-            file.volume() if file.is_volume else file.image()
+            _check_channels(file, shape)
     problems.raise_any(f"{len(images)} images")
     if adapt:
         learner.load(_adapted(learner, [file for file, _ in stems], run.config.data, shape))
     for file, stem in stems:
-        predict = _predict_volume if file.is_volume else _predict_image
-        yield predict(file, stem, run.config.data, learner, classes, shape)
+        if file.is_volume:
+            yield _predict_volume(file, _targets(file, stem, to), run.config.data, learner, classes, shape)
+        else:
+            yield _predict_image(file, _targets(file, stem, to), run.config.data, learner, classes, shape)
 
 
 Shape = tuple[int, int, int]
@@ -66,22 +75,37 @@ Shape = tuple[int, int, int]
 Masks = NDArray[np.uint8]
 
 
-def _predict_image(file: File, stem: Path, data: DataConfig, learner: Learner, classes: Classes, shape: Shape) -> Path:
+def _check_channels(file: File, shape: Shape) -> None:
+    """Read the file, and refuse it if it has other modalities than the network takes."""
+    n = len(file.channels()) if file.is_volume else len(file.image())
+    if n != shape[0] and (file.has_modalities or shape[0] not in (1, 3)):
+        raise DataError(f"{file.path} has {n} modalities or channels, and the network takes {shape[0]}")
+
+
+def _predict_image(
+    file: File, targets: tuple[Path, Path], data: DataConfig, learner: Learner, classes: Classes, shape: Shape
+) -> Path:
     pixels = file.image(data.intensity)
     masks = _segment(pixels[None], data, learner, shape)[0]
-    target, picture = _targets(file, stem)
+    target, picture = targets
     _save(target, Image.fromarray(mask_values(masks, classes)))
     _save(picture, overlay(pixels, masks))
     return target
 
 
-def _predict_volume(file: File, stem: Path, data: DataConfig, learner: Learner, classes: Classes, shape: Shape) -> Path:
-    volume = file.volume()
-    values = to_bytes(sliced(volume, data.plane).values, wide(data.intensity), file.path)[:, None]
+def _predict_volume(
+    file: File, targets: tuple[Path, Path], data: DataConfig, learner: Learner, classes: Classes, shape: Shape
+) -> Path:
+    volume = file.channels()[0]
+    values = file.slices(data.plane, data.intensity)
     masks = np.stack([_segment(values[z : z + 1], data, learner, shape)[0] for z in range(len(values))])
-    labels = np.stack([mask_values(mask, classes) for mask in masks])
-    target, picture = _targets(file, stem)
-    write_bytes(target, nifti_bytes(unsliced(labels, volume, data.plane)))
+    target, picture = targets
+    if target.suffix == SEG_ENDING:
+        of_class = {name: unsliced(masks[:, i], volume, data.plane) for i, name in enumerate(classes)}
+        write_bytes(target, seg_bytes(of_class, file.path))
+    else:
+        labels = np.stack([mask_values(mask, classes) for mask in masks])
+        write_bytes(target, nifti_bytes(unsliced(labels, volume, data.plane)))
     most = int(masks.any(axis=1).sum(axis=(1, 2)).argmax())
     _save(picture, overlay(values[most], masks[most]))
     return target
@@ -97,11 +121,7 @@ def _adapted(learner: Learner, files: Sequence[File], data: DataConfig, shape: S
 
 def _pictures(file: File, data: DataConfig) -> Masks:
     """The image, or all slices of a volume: (n, channels, height, width)."""
-    return _slices(file, data) if file.is_volume else file.image(data.intensity)[None]
-
-
-def _slices(file: File, data: DataConfig) -> Masks:
-    return to_bytes(sliced(file.volume(), data.plane).values, wide(data.intensity), file.path)[:, None]
+    return file.slices(data.plane, data.intensity) if file.is_volume else file.image(data.intensity)[None]
 
 
 def _fitted(images: Iterable[Masks], data: DataConfig, shape: Shape) -> Masks:
@@ -172,17 +192,19 @@ def mask_values(masks: Masks, classes: Classes) -> NDArray[np.uint8]:
     return result
 
 
-def _targets(file: File, stem: Path) -> tuple[Path, Path]:
+def _targets(file: File, stem: Path, to: Target) -> tuple[Path, Path]:
     """The files of the mask and of its overlay."""
-    mask = f"{stem.name}{'.nii.gz' if file.is_volume else '.png'}"
+    if to == "seg" and file.format is not DICOM:
+        raise ConfigError(f"--to seg: {file.path} is not a DICOM series, which a DICOM SEG refers to; leave it out")
+    mask = f"{stem.name}{SEG_ENDING if to == 'seg' else '.nii.gz' if file.is_volume else '.png'}"
     return stem.with_name(mask), stem.with_name(f"{stem.name}-overlay.png")
 
 
-def _check_targets(stems: Sequence[tuple[File, Path]]) -> None:
+def _check_targets(stems: Sequence[tuple[File, Path]], to: Target) -> None:
     """Refuse to overwrite an input, and two masks with the same name."""
     targets: set[Path] = set()
     for file, stem in stems:
-        for target in _targets(file, stem):
+        for target in _targets(file, stem, to):
             if target in targets:
                 raise DataError(f"two images would write {target}; give them other names or run them apart")
             targets.add(target)

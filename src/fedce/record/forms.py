@@ -159,8 +159,6 @@ class Results(Form):
             _check_sites(name, getattr(self, name), "dice", self.dice)
         if unknown := self.dice.keys() - self.contributions.keys():
             raise ValueError(f"dice has the site {min(unknown)!r}, which is not in contributions")
-        if len({tuple(by_class) for by_class in self.dice_by_class.values()}) > 1:
-            raise ValueError("dice_by_class must have the same classes for all sites")
         if len({len(watched.scores) for watched in self.freerider.values()}) > 1:
             raise ValueError("freerider must have the same number of scores for all sites")
         return self

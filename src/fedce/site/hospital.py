@@ -40,6 +40,7 @@ def member_of(data: SiteData, classes: Mapping[str, Sequence[int]]) -> Member:
         n_test=len(data.split.test),
         shape=(channels, height, width),
         classes={name: tuple(values) for name, values in classes.items()},
+        labelled=() if data.labelled is None else tuple(list(classes)[i] for i in data.labelled),
         fingerprint=data.fingerprint,
         **{f"n_{part}_cases": n for part, n in data.n_cases_by_part.items()},
     )
@@ -58,7 +59,9 @@ class Hospital:
     ) -> None:
         self.data = data
         self.learner = learner
-        self.class_names = class_names
+        self.labelled = tuple(range(len(class_names))) if data.labelled is None else data.labelled
+        self.class_names = tuple(class_names[i] for i in self.labelled)
+        """The classes that the site labels; scores leave the others out."""
         self.seed = seed
         self.measures = measures
         self._validated: tuple[Params, Floats] | None = None
@@ -85,15 +88,16 @@ class Hospital:
         return self._scored(self.data.split.test)
 
     def _batch(self, rows: NDArray[np.int64]) -> Batch:
-        return self.learner.batch(self.data.images[rows], self.data.masks[rows])
+        whole = self.learner.batch(self.data.images[rows], self.data.masks[rows])
+        return whole if self.data.labelled is None else replace(whole, labelled=self.data.labelled)
 
     def _scored(self, rows: NDArray[np.int64]) -> "_Scored":
         items, cases = self.data.items, self.data.cases
         return _Scored(self._batch(rows), Grouping.of([items[row] for row in rows], [cases[row] for row in rows]))
 
     def _dice(self, params: Params, part: "_Scored") -> Floats:
-        """Dice by (case, class)."""
-        return part.grouping.dice(self.learner.counts(params, part.batch))
+        """Dice by (case, labelled class)."""
+        return part.grouping.dice(self.learner.counts(params, part.batch))[:, list(self.labelled)]
 
     def train(self, params: Params, round_no: int, moments: Moments, pull: Pull | None = None) -> Trained:
         seed, rate = round_seed(self.seed, self.name, round_no), self.learner.schedule.rate(round_no)
@@ -163,7 +167,9 @@ class Hospital:
 
     def _measured(self, params: Params) -> dict[str, Measured]:
         """The metrics other than Dice, on the test cases."""
-        predicted, truth = self.learner.masks(params, self._test.batch), self._test.batch.masks.cpu()
+        own = list(self.labelled)
+        predicted = self.learner.masks(params, self._test.batch)[:, own]
+        truth = self._test.batch.masks[:, own].cpu()
         masks = [Masks.of(predicted[rows], truth[rows], self._voxel(rows[0])) for rows in self._test.grouping.members]
         return self.measures.measure(masks, self._test.grouping, self.class_names)
 

@@ -48,6 +48,7 @@ SiteName = Annotated[str, Field(pattern=SITE_NAME), AfterValidator(short_enough)
 Hex = Annotated[str, Field(max_length=128, pattern="^[0-9a-f]*$")]
 Number = Annotated[float, Field(allow_inf_nan=False)]
 Side = Annotated[int, Field(ge=1, le=4096)]
+Channels = Annotated[int, Field(ge=1, le=64)]
 MAX_ABOUT = 1_000_000
 """Most characters of a JSON value; everything large is an array."""
 
@@ -124,13 +125,14 @@ class MemberForm(_Form):
     n_train: TrainImages
     n_validation: TrainImages
     n_test: Images
-    shape: tuple[Literal[1, 3], Side, Side]
-    """(channels, height, width): grey or colour."""
+    shape: tuple[Channels, Side, Side]
+    """(channels, height, width): grey, colour, or modalities."""
     classes: dict[Name, Annotated[tuple[int, ...], Field(max_length=256)]]
     fingerprint: Hex
     n_train_cases: Annotated[int, Field(ge=0, le=10**9)] = 0
     n_validation_cases: Annotated[int, Field(ge=0, le=10**9)] = 0
     n_test_cases: Annotated[int, Field(ge=0, le=10**9)] = 0
+    labelled: Annotated[tuple[Name, ...], Field(max_length=256)] = ()
     versions: dict[Name, Name]
     key: Name
     """The site's public key."""

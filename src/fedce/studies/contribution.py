@@ -171,7 +171,7 @@ def _dice_by_class(context: Context, left: tuple[str, ...]) -> dict[str, float]:
     """Class to its mean Dice over seeds and sites."""
     runs = [context.result(context.training("fedce", seed, leave_out=left)).values for seed in context.seeds]
     found = [run["dice_by_class"][site] for run in runs for site in context.names]
-    return {name: fmean(dice[name] for dice in found) for name in context.sites.classes}
+    return {name: fmean(dice[name] for dice in found if name in dice) for name in context.sites.classes}
 
 
 def _mean_dice(context: Context) -> list[float]:

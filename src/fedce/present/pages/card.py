@@ -8,6 +8,7 @@ from fedce.algorithms.titles import printed_name
 from fedce.base.config import Config
 from fedce.base.files import read_tensors
 from fedce.base.tables import BUILT_IN
+from fedce.present.columns import classes_of
 from fedce.present.worth import is_about_needs, is_told, shares_given
 from fedce.record.entries import DataFacts
 from fedce.record.folder import RunFolder
@@ -41,7 +42,7 @@ def _network(run: RunFolder, config: Config, results: Mapping[str, Any]) -> str:
 
 
 def _input(run: RunFolder, config: Config, results: Mapping[str, Any]) -> str:
-    classes = ", ".join(next(iter(results["dice_by_class"].values())))
+    classes = ", ".join(classes_of(results))
     out = f"A mask for each class comes out: {classes}."
     file = next((path for path in (run.model_file, *_own_models(run)) if path.exists()), None)
     if file is None:
@@ -103,7 +104,7 @@ def _limits(config: Config, results: Mapping[str, Any], data: Mapping[str, DataF
     sentences = ["It is not known how well the model works at other sites, or with another camera or scanner."]
     by_class = {(site, name): v for site, found in results["dice_by_class"].items() for name, v in found.items()}
     (site, name), lowest = min(by_class.items(), key=lambda item: item[1])
-    if len(by_class) > len(results["dice_by_class"]):
+    if len(classes_of(results)) > 1:
         sentences.append(f"A mean over classes hides weak ones: {name} at {site} has a Dice of {lowest:.3f}.")
     n_cases = {site: data[site].n_test_cases or data[site].n_test for site in results["dice"]}
     few = [f"{site} ({n})" for site, n in n_cases.items() if n < FEW_CASES]
