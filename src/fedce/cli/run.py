@@ -23,17 +23,19 @@ from fedce.cli.options import (
     echo_json,
     experiment_options,
     json_option,
+    model_options,
     out_option,
+    replace_option,
     rounds_option,
     run_argument,
     scale_option,
     set_option,
-    trust_code_option,
 )
 
 if TYPE_CHECKING:
     from fedce.base.config import Config
     from fedce.present.progress import RunDisplay
+    from fedce.questions.loading import Which
 
 
 @click.command()
@@ -53,7 +55,7 @@ if TYPE_CHECKING:
 @out_option("Run folder; default runs/DATA-ALGORITHM-SEED.")
 @set_option("Any key of the file: --set train.lr=3e-4.")
 @click.option("--resume", type=PATH, metavar="DIR", help="Continue the run in DIR.")
-@click.option("--replace", is_flag=True, help="Replace a run that is already in the run folder.")
+@replace_option("Replace a run that is already in the run folder.")
 @json_option("the results")
 @one_line_errors
 def run(
@@ -237,18 +239,20 @@ def watch(run_folder: Path, port: int, no_browser: bool) -> None:
 @run_argument
 @click.argument("images", metavar="IMAGES...", nargs=-1, required=True, type=PATH)
 @out_option("Where the masks go.", required=True)
-@click.option("--site", metavar="NAME", help="Use this site's own model, if each site has one.")
-@click.option("--best", is_flag=True, help="Use the common model of the best round, not of the last round.")
-@click.option("--adapt", is_flag=True, help="Estimate batch-norm statistics from these images; for a new hospital.")
-@trust_code_option
+@model_options(in_use=True)
+@replace_option("Replace masks that are already there.")
 @one_line_errors
 def predict(
-    run_folder: Path, images: tuple[Path, ...], out: Path, site: str | None, best: bool, adapt: bool, trust_code: bool
+    run_folder: Path,
+    images: tuple[Path, ...],
+    out: Path,
+    which: "Which",
+    replace: bool,
 ) -> None:
-    """Segment images with a run's model: a mask and an overlay picture for each."""
+    """Segment images, volumes and folders of them with a run's model: a mask and an overlay picture for each."""
     from fedce.questions.predict import predict_files
 
-    if adapt:
-        click.echo(f"batch-norm statistics estimated from these {len(images)} images; no mask is used", err=True)
-    for path in predict_files(run_folder, images, out, site, adapt=adapt, best=best, trust_code=trust_code):
+    if which.adapt:
+        click.echo("batch-norm statistics are estimated from these images; no mask is used", err=True)
+    for path in predict_files(run_folder, images, out, which, replace=replace):
         click.echo(path)

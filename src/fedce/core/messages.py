@@ -32,6 +32,8 @@ class Member:
     n_validation_cases: int = 0
     n_test_cases: int = 0
     """Cases of each split; 0 if an earlier version did not send them."""
+    mask_values: tuple[int, ...] = ()
+    """Values other than 0 of its training masks, so that predictions hold them too; empty for built-in images."""
 
     @property
     def n_images(self) -> int:

@@ -74,6 +74,13 @@ class SiteData:
         return {name: len({self.cases[row] for row in rows}) for name, rows in self.split.parts.items()}
 
     @cached_property
+    def train_values(self) -> tuple[int, ...]:
+        """Values other than 0 of the training masks, as the files have them; empty for a built-in federation."""
+        if not self.origins:
+            return ()
+        return tuple(sorted({value for row in self.split.train for value in self.origins[row].values}))
+
+    @cached_property
     def fingerprint(self) -> str:
         """Digest that changes with any pixel, label or split, and reveals nothing about them."""
         digest = sha256()

@@ -1,6 +1,6 @@
 """A training session: the rounds that are left, the evaluation, the results."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,6 +13,7 @@ from fedce.core.algorithm import State
 from fedce.core.draw import Draw
 from fedce.core.messages import Choice, Member, Reply
 from fedce.core.params import Params, completed, pooled, to_named
+from fedce.data.pixels import written_values
 from fedce.federation.asking import Engine, Rules
 from fedce.federation.checkpoint import Checkpoints, load_saved
 from fedce.federation.lines import best_model, digests_of, end_line, round_line
@@ -209,22 +210,24 @@ def _check_same(run_folder: RunFolder, recorded: Round, again: Round) -> None:
 
 
 def _write_models(run_folder: RunFolder, plan: Plan, state: State, replies: Mapping[str, Reply]) -> None:
-    about = {
-        "classes": {name: list(values) for name, values in plan.first.classes.items()},
-        "shape": (plan.n_channels, *plan.first.shape[1:]),
-    }
+    classes = {name: list(values) for name, values in plan.first.classes.items()}
 
-    def write(path: Path, params: Params) -> None:
+    def write(path: Path, params: Params, trained_by: Iterable[Member]) -> None:
+        about = {
+            "classes": classes,
+            "written": written_values(classes, [member.mask_values for member in trained_by]),
+            "shape": (plan.n_channels, *plan.first.shape[1:]),
+        }
         write_tensors(path, to_named(params), about)
 
     own = {site: reply.params for site, reply in replies.items() if reply.params is not None and plan.personal}
     if not plan.algorithm.traits.personal:
         federated = {site: model for site, model in own.items() if _keeps(replies[site]) != "alone"}
-        write(run_folder.model_file, _common_model(plan, state.params, federated))
+        write(run_folder.model_file, _common_model(plan, state.params, federated), plan.members.values())
         if (best := best_model(state, replies)) is not None:
-            write(run_folder.best_file, _common_model(plan, best, federated))
+            write(run_folder.best_file, _common_model(plan, best, federated), plan.members.values())
     for site, params in own.items():
-        write(run_folder.site_model_file(site), params)
+        write(run_folder.site_model_file(site), params, [plan.members[site]])
 
 
 def _keeps(reply: Reply) -> Choice:

@@ -221,12 +221,17 @@ class Study(Form):
     outcomes: Annotated[list[_Outcome], Field(min_length=1)]
 
 
+_ValuesByClass = Annotated[
+    dict[str, Annotated[list[Annotated[int, Field(ge=0, le=255)]], Field(min_length=1)]], Field(min_length=1)
+]
+
+
 class ModelAbout(Form):
     """The description beside a model's tensors."""
 
-    classes: Annotated[
-        dict[str, Annotated[list[Annotated[int, Field(ge=0, le=255)]], Field(min_length=1)]], Field(min_length=1)
-    ]
+    classes: _ValuesByClass
+    written: _ValuesByClass | None = None
+    """The values of each class that a predicted mask holds; files of earlier versions do not say it."""
     shape: Annotated[list[Annotated[int, Field(ge=1, le=4096)]], Field(min_length=3, max_length=3)]
     """Channels, height and width."""
 
