@@ -70,12 +70,13 @@ def round_line(done: Round, members: Iterable[str], leave_out: Sequence[str]) ->
 
 
 def digests_of(run_folder: RunFolder, replies: Mapping[str, Reply]) -> dict[str, str]:
-    """Digests of the files that belong to the end: models, and the examples."""
+    """Digests of the files that belong to the end: models, single cases and examples."""
     files = [
         run_folder.model_file,
         run_folder.best_file,
         *map(run_folder.site_model_file, replies),
         run_folder.examples_file,
+        run_folder.cases_file,
     ]
     return {str(file.relative_to(run_folder.path)): digest_of(file) for file in files if file.exists()}
 

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from fedce.base.config import Config
 from fedce.base.errors import ReplyError, RunError
-from fedce.base.files import write_tensors
+from fedce.base.files import write_bytes, write_tensors
 from fedce.base.identity import coordinator
 from fedce.core.algorithm import State
 from fedce.core.draw import Draw
@@ -25,6 +25,7 @@ from fedce.record.entries import Round, Start
 from fedce.record.folder import RunFolder
 from fedce.record.ledger import FORMAT
 from fedce.record.results import results_of
+from fedce.site.cases import cases_csv
 
 
 class RoundSeen(Protocol):
@@ -186,6 +187,7 @@ def finish(
     # Evaluations recorded before a kill count, even if a site did not answer a second time.
     if run_folder.ledger().end is None:
         end = end_line(plan, state, replies, rejected)
+        _write_cases(run_folder, replies)
         if report and isinstance(plan, Participants):
             examples = _examples(plan, state, replies)
             write_examples(run_folder.examples_file, examples)
@@ -228,6 +230,13 @@ def _write_models(run_folder: RunFolder, plan: Plan, state: State, replies: Mapp
             write(run_folder.best_file, _common_model(plan, best, federated), plan.members.values())
     for site, params in own.items():
         write(run_folder.site_model_file(site), params, [plan.members[site]])
+
+
+def _write_cases(run_folder: RunFolder, replies: Mapping[str, Reply]) -> None:
+    """Write the single cases of sites on this machine; sites elsewhere keep theirs."""
+    cases = {site: reply.evaluation.cases for site, reply in replies.items() if reply.evaluation}
+    if any(cases.values()):
+        write_bytes(run_folder.cases_file, cases_csv(cases))
 
 
 def _keeps(reply: Reply) -> Choice:

@@ -209,6 +209,7 @@ class MeasuredFacts(Form):
     by_class: Annotated[dict[str, MetricValue | None], Field(min_length=1)]
     undefined: Mapping[str, Images]
     unit: Literal["", "mm", "px"]
+    interval: Annotated[list[MetricValue], Field(min_length=2, max_length=2)] | None = None
 
 
 class BesideFacts(Form):

@@ -102,6 +102,7 @@ class Results(Form):
     metrics_by_class: dict[str, dict[str, dict[str, MetricValue | None]]] = {}
     metrics_undefined: dict[str, dict[str, dict[str, Count]]] = {}
     metrics_unit: dict[str, dict[str, str]] = {}
+    metrics_interval: dict[str, dict[str, Annotated[list[MetricValue], Field(min_length=2, max_length=2)] | None]] = {}
     metrics_shown: dict[str, Heading] = {}
     validation_dice: dict[str, Score]
     validation_interval: dict[str, Interval | None] = {}

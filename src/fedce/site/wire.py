@@ -145,6 +145,7 @@ class _MeasuredForm(_Form):
     by_class: Annotated[dict[Name, MetricValue | None], Field(min_length=1)]
     undefined: dict[Name, Images]
     unit: Literal["", "mm", "px"]
+    interval: tuple[MetricValue, MetricValue] | None = None
 
 
 class _BesideForm(_Form):
