@@ -9,18 +9,7 @@ from PIL import Image
 
 from fedce.data.pixels import written_values
 from fedce.data.volumes import nifti_bytes
-
-
-def write_images(folder: Path, value: int, n: int = 8) -> None:
-    rng = np.random.default_rng(n)
-    for part in ("images", "masks"):
-        (folder / part).mkdir(parents=True)
-    for i in range(n):
-        mask = np.zeros((32, 32), np.uint8)
-        mask[8 : 20 + i % 4, 10:24] = 1
-        image = 40 + 160 * mask + rng.integers(0, 20, mask.shape)
-        Image.fromarray(image.astype(np.uint8)).save(folder / "images" / f"{i}.png")
-        Image.fromarray(mask * np.uint8(value)).save(folder / "masks" / f"{i}.png")
+from support import write_images
 
 
 def values_of(path: Path) -> set[int]:

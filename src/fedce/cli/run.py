@@ -1,4 +1,4 @@
-"""Commands about one run: doctor, run, deploy, report, watch and predict."""
+"""Commands about one run: doctor, run, deploy, report and watch."""
 
 import sys
 from collections.abc import Iterator
@@ -23,7 +23,6 @@ from fedce.cli.options import (
     echo_json,
     experiment_options,
     json_option,
-    model_options,
     out_option,
     replace_option,
     rounds_option,
@@ -35,7 +34,6 @@ from fedce.cli.options import (
 if TYPE_CHECKING:
     from fedce.base.config import Config
     from fedce.present.progress import RunDisplay
-    from fedce.questions.loading import Which
 
 
 @click.command()
@@ -233,26 +231,3 @@ def watch(run_folder: Path, port: int, no_browser: bool) -> None:
         if not no_browser:
             open_browser(server.address)
         server.serve_forever()
-
-
-@click.command()
-@run_argument
-@click.argument("images", metavar="IMAGES...", nargs=-1, required=True, type=PATH)
-@out_option("Where the masks go.", required=True)
-@model_options(in_use=True)
-@replace_option("Replace masks that are already there.")
-@one_line_errors
-def predict(
-    run_folder: Path,
-    images: tuple[Path, ...],
-    out: Path,
-    which: "Which",
-    replace: bool,
-) -> None:
-    """Segment images, volumes and folders of them with a run's model: a mask and an overlay picture for each."""
-    from fedce.questions.predict import predict_files
-
-    if which.adapt:
-        click.echo("batch-norm statistics are estimated from these images; no mask is used", err=True)
-    for path in predict_files(run_folder, images, out, which, replace=replace):
-        click.echo(path)

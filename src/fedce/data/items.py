@@ -64,6 +64,19 @@ def find_items(config: DataConfig, problems: Problems) -> dict[str, list[Item]]:
     return {site: _named(site, items, problems) for site, items in found.items()}
 
 
+def find_labelled(folder: Path, config: DataConfig, problems: Problems) -> dict[str, list[Item]]:
+    """The items of one site's folder, or of every site in a folder of sites."""
+    if not folder.is_dir():
+        raise DataError(f"no such folder: {folder}; give a site's folder, or a folder of sites, with images and masks")
+    inside = {path.name for path in folder.iterdir() if path.is_dir()}
+    is_one_site = bool(inside & {*IMAGE_FOLDERS}) or bool(_in_folder(folder, config, Problems()))
+    if not is_one_site:
+        return find_items(config.model_copy(update={"source": str(folder)}), problems)
+    name = folder.resolve().name
+    _check_site_name(name)
+    return {name: _named(name, _in_folder(folder, config, problems), problems)}
+
+
 def _named(site: str, items: Sequence[Item], problems: Problems) -> list[Item]:
     """The items whose names can be printed: names are written to the run folder and to pages, as UTF-8."""
     for item in items:

@@ -18,7 +18,7 @@ from fedce.data import cache as site_cache
 from fedce.data import synthetic
 from fedce.data.cache import Cached, Frame, Origin
 from fedce.data.formats import Formats
-from fedce.data.items import Item, find_items
+from fedce.data.items import Item, find_items, find_labelled
 from fedce.data.pixels import FOREGROUND, Classes
 from fedce.data.reader import Reading, read_frames
 from fedce.data.splits import Split, joined, leaks, split, spread_out, stated
@@ -162,6 +162,15 @@ def load_site(config: DataConfig, site: str, *, notify: Notify | None = None) ->
     return replace(found, members=chosen)
 
 
+def load_labelled(config: DataConfig, folder: Path, *, notify: Notify | None = None) -> Sites:
+    """A folder of one site, or of several, read as `config` says; every image is in the test split."""
+    problems, classes, say = Problems(), config.classes or FOREGROUND, notify or (lambda message: None)
+    found = find_labelled(folder, config, problems)
+    members = [_member(name, items, classes, config, say, problems, all_test=True) for name, items in found.items()]
+    problems.raise_any(str(folder))
+    return Sites(config, classes, tuple(_alike([member for member in members if member])))
+
+
 def _load(config: DataConfig, notify: Notify | None) -> Sites:
     say = notify or (lambda message: None)
     whole = _built_in(config, say) if config.source in BUILT_IN else _from_files(config, say)
@@ -222,7 +231,14 @@ def _from_files(config: DataConfig, notify: Notify) -> Sites:
 
 
 def _member(
-    name: str, items: Sequence[Item], classes: Classes, config: DataConfig, notify: Notify, problems: Problems
+    name: str,
+    items: Sequence[Item],
+    classes: Classes,
+    config: DataConfig,
+    notify: Notify,
+    problems: Problems,
+    *,
+    all_test: bool = False,
 ) -> SiteData | None:
     if not items:
         return None
@@ -238,6 +254,10 @@ def _member(
         )
     )
     cases = tuple(case_by_item[origin.item] for origin in cached.origins)
+    files = tuple(origin.name for origin in cached.origins)
+    if all_test:
+        whole = stated(["test"] * len(files))
+        return SiteData(name, cached.images, cached.masks, files, cases, whole, cached.origins)
     parts = [items[origin.item].part for origin in cached.origins]
     try:
         shares = (
@@ -250,7 +270,6 @@ def _member(
         problems.add(f"site {name!r}: case {case!r} is in {first} and in {second}; a case must be in one split only")
     if any(item.is_volume for item in items):
         shares = _trained_slices(name, items, cached, shares, config, problems)
-    files = tuple(origin.name for origin in cached.origins)
     return SiteData(name, cached.images, cached.masks, files, cases, shares, cached.origins)
 
 
