@@ -16,7 +16,7 @@ def main() -> None:
 
 for command in (
     *(plan.plan, run.run, run.deploy, run.doctor, run.report, run.watch),
-    *(use.evaluate, use.predict),
+    *(use.evaluate, use.export, use.predict),
     *(data.data,),
     *(record.allocate, record.keys, record.ledger, record.publish),
     *(research.compare, research.study, research.value),

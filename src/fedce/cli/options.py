@@ -89,6 +89,7 @@ def model_options(*, in_use: bool) -> Option:
             from fedce.questions.loading import Which
 
             chosen = {name: given.pop(name) for name in ("adapt", "device") if name in given}
+            chosen = chosen or {"device": "cpu"}
             return command(which=Which(site, best, trust_code=trust_code, **chosen), **given)
 
         for option in reversed(options):

@@ -1,4 +1,4 @@
-"""Commands that use a finished run's model: predict and evaluate."""
+"""Commands that use a finished run's model: predict, evaluate and export."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +19,8 @@ from fedce.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from fedce.questions.bundle import Kind
+    from fedce.questions.export import Form
     from fedce.questions.loading import Which
 
 
@@ -92,3 +94,40 @@ def evaluate(
     terminal.notice(f"written to {page}, with {evaluating.CASES} and {evaluating.JSON} beside it")
     if as_json:
         echo_json({"written_to": str(place), **read_json(place / evaluating.JSON)})
+
+
+@click.command()
+@run_argument
+@click.option("--to", "form", type=click.Choice(["bundle", "onnx", "weights"]), required=True, help="What is written.")
+@out_option("File, or a bundle's folder; default beside RUN: RUN-bundle, RUN.onnx or RUN.safetensors.", "PATH")
+@click.option(
+    "--input",
+    "kind",
+    type=click.Choice(["images", "volumes"]),
+    help="What a bundle reads; default what the run was trained on.",
+)
+@model_options(in_use=False)
+@replace_option("Replace an export that is already there.")
+@one_line_errors
+def export(
+    run_folder: Path,
+    form: "Form",
+    out: Path | None,
+    kind: "Kind | None",
+    which: "Which",
+    replace: bool,
+) -> None:
+    """Write a run's model for others: a MONAI bundle, ONNX, or one file of weights, each with its preprocessing."""
+    from fedce.present.pages.card import model_card
+    from fedce.questions.export import export as write
+    from fedce.record.folder import RunFolder
+
+    if kind and form != "bundle":
+        raise ConfigError(f"--input is for --to bundle; leave it out with --to {form}")
+    run = RunFolder.open(run_folder)
+    card = model_card(run, run.results, run.ledger().sites)
+    exported = write(run, form, out, which, card, kind=kind, replace=replace)
+    for path in exported.files:
+        click.echo(path)
+    if exported.difference is not None:
+        click.echo(f"in onnxruntime no logit differs by more than {exported.difference:.1e} from torch's", err=True)

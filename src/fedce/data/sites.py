@@ -113,6 +113,10 @@ class Sites(Sequence[SiteData]):
         return self.members[index]
 
     @property
+    def has_volumes(self) -> bool:
+        return any(origin.spacing is not None for member in self.members for origin in member.origins)
+
+    @property
     def n_channels(self) -> int:
         return int(self.members[0].images.shape[1])
 

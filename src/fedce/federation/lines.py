@@ -22,6 +22,7 @@ from fedce.data.splits import NAMES
 from fedce.federation.loop import Round, missing_of
 from fedce.federation.plan import Plan
 from fedce.guard.guarded import flags_by_guard
+from fedce.learning.pretrained import file_of
 from fedce.record.attendance import NO_REPLY
 from fedce.record.folder import RunFolder
 from fedce.record.ledger import FORMAT
@@ -159,7 +160,7 @@ def about_run(plan: Plan, run_folder: RunFolder) -> dict[str, Any]:
         # A later check of the ledger reads the experiment from this file.
         "config_file": digest_of(run_folder.config_file),
         # What the run started from follows from the experiment and, if there is one, from this file.
-        **({"weights": digest_of(Path(weights))} if (weights := plan.config.model.weights) else {}),
+        **({"weights": digest_of(file_of(Path(start)))} if (start := plan.config.model.start) else {}),
         "sites": sites,
     }
 
@@ -184,7 +185,7 @@ LATER: Mapping[str, Any] = {
     "alone": False,
     "personalise": 0,
     "train.schedule": "constant",
-    "model.weights": None,
+    "model.start": None,
     "patience": None,
 }
 """Keys that experiments did not have when format 4 began, with the values that they implied then."""

@@ -46,7 +46,7 @@ def at_hospital(config: Config, site: str, data: str) -> Config:
     # The coordinator states a root for the paths in datalists, but for another machine.
     own = config.data.model_copy(update={"source": source, "root": None})
     # A file of weights is on the coordinator's machine: the first task brings the model made from it.
-    model = config.model.model_copy(update={"weights": None})
+    model = config.model.model_copy(update={"start": None})
     return config.model_copy(update={"data": own, "model": model})
 
 
