@@ -130,10 +130,10 @@ def _detector_facts(done: Round, reply: Reply) -> dict[str, Any]:
     }
 
 
-def write_splits(run_folder: RunFolder, sites: Sites) -> dict[str, str]:
+def write_splits(file: Path, sites: Sites) -> dict[str, str]:
     """Write splits.json; returns its digest for the start's line."""
-    write_json(run_folder.splits_file, _splits(sites))
-    return {"splits": digest_of(run_folder.splits_file)}
+    write_json(file, _splits(sites))
+    return {"splits": digest_of(file)}
 
 
 def _splits(sites: Sites) -> dict[str, dict[str, list[str]]]:
@@ -156,13 +156,17 @@ def about_run(plan: Plan, run_folder: RunFolder) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "versions": versions(),
-        "config": sha256(_decisive(plan.config).encode()).hexdigest(),
+        "config": config_digest(plan.config),
         # A later check of the ledger reads the experiment from this file.
         "config_file": digest_of(run_folder.config_file),
         # What the run started from follows from the experiment and, if there is one, from this file.
         **({"weights": digest_of(file_of(Path(start)))} if (start := plan.config.model.start) else {}),
         "sites": sites,
     }
+
+
+def config_digest(config: Config) -> str:
+    return sha256(_decisive(config).encode()).hexdigest()
 
 
 def _decisive(config: Config) -> str:

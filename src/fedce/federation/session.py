@@ -21,7 +21,7 @@ from fedce.federation.loop import evaluate, rounds
 from fedce.federation.plan import Participants, Plan
 from fedce.guard import PROBATION
 from fedce.pictures.examples import Example, example, write_examples
-from fedce.record.entries import Round, Start
+from fedce.record.entries import Continued, Round, Session
 from fedce.record.folder import RunFolder
 from fedce.record.ledger import FORMAT
 from fedce.record.results import results_of
@@ -104,10 +104,13 @@ def where_it_was(run_folder: RunFolder, plan: Plan) -> State:
     state, line = load_saved(run_folder.state_file, plan.initial_state())
     if line is not None and line["round"] not in {done.round_no for done in run_folder.rounds()}:
         run_folder.append(line)
+    if isinstance(plan, Participants) and isinstance(run_folder.ledger().part, Continued):
+        gone = {*plan.config.leave_out, *state.expelled}
+        state = replace(state, sites=tuple(sorted(plan.members.keys() - gone)))
     return state
 
 
-def check_unchanged(run_folder: RunFolder, start: Start, about: Mapping[str, Any]) -> None:
+def check_unchanged(run_folder: RunFolder, part: Session, about: Mapping[str, Any]) -> None:
     """Raise a RunError unless the run is continued with the data and settings that it was started with."""
     began = run_folder.ledger().fingerprints
     goes_on = {site: facts["fingerprint"] for site, facts in about["sites"].items()}
@@ -118,16 +121,16 @@ def check_unchanged(run_folder: RunFolder, start: Start, about: Mapping[str, Any
             raise RunError(
                 f"site {site!r} {what} since {run_folder.path} was started; restore it as it was, or start a new run"
             )
-    check_config(run_folder, start, about)
+    check_config(run_folder, part, about)
 
 
-def check_config(run_folder: RunFolder, start: Start, about: Mapping[str, Any]) -> None:
-    if (begun := start.format) != FORMAT:
+def check_config(run_folder: RunFolder, part: Session, about: Mapping[str, Any]) -> None:
+    if (begun := part.format) != FORMAT:
         raise RunError(
             f"{run_folder.ledger_file} has format {begun}, and this version of fedce writes format {FORMAT}; "
             "finish the run with the version that began it, or start a new run"
         )
-    if start.config != about["config"]:
+    if part.config != about["config"]:
         raise RunError(
             f"{run_folder.config_file} was changed since the run was started; restore it, or start a new run"
         )
