@@ -35,6 +35,8 @@ class Member:
     """Cases of each split; 0 if an earlier version did not send them."""
     mask_values: tuple[int, ...] = ()
     """Values other than 0 of its training masks, so that predictions hold them too; empty for built-in images."""
+    volumes: bool = False
+    """Whether its files are volumes."""
 
     @property
     def n_images(self) -> int:

@@ -80,6 +80,10 @@ class SiteData:
             return ()
         return tuple(sorted({value for row in self.split.train for value in self.origins[row].values}))
 
+    @property
+    def has_volumes(self) -> bool:
+        return any(origin.spacing is not None for origin in self.origins)
+
     @cached_property
     def fingerprint(self) -> str:
         """Digest that changes with any pixel, label or split, and reveals nothing about them."""
@@ -111,10 +115,6 @@ class Sites(Sequence[SiteData]):
 
     def __getitem__(self, index: Any) -> Any:
         return self.members[index]
-
-    @property
-    def has_volumes(self) -> bool:
-        return any(origin.spacing is not None for member in self.members for origin in member.origins)
 
     @property
     def n_channels(self) -> int:

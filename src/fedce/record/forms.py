@@ -234,7 +234,7 @@ class ModelAbout(Form):
     written: _ValuesByClass | None = None
     """The values of each class that a predicted mask holds; files of earlier versions do not say it."""
     volumes: bool | None = None
-    """Whether the sites have volumes; None if the coordinator does not know it."""
+    """Whether the sites have volumes; files of earlier versions do not say it."""
     shape: Annotated[list[Annotated[int, Field(ge=1, le=4096)]], Field(min_length=3, max_length=3)]
     """Channels, height and width."""
 

@@ -132,6 +132,7 @@ class MemberForm(_Form):
     n_validation_cases: Annotated[int, Field(ge=0, le=10**9)] = 0
     n_test_cases: Annotated[int, Field(ge=0, le=10**9)] = 0
     mask_values: Annotated[tuple[Annotated[int, Field(ge=1, le=255)], ...], Field(max_length=255)] = ()
+    volumes: bool = False
     versions: dict[Name, Name]
     key: Name
     """The site's public key."""
