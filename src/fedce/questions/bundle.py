@@ -24,8 +24,8 @@ ZSCORE = (
 
 def inference(kind: Kind, data: DataConfig, shape: tuple[int, ...], written: Classes) -> dict[str, Any]:
     """configs/inference.json: segments every file of a folder as 'fedce predict' does."""
-    height, width = shape[1:]
     _check(kind, data, shape, written)
+    height, width = shape[1:]
     # MONAI reads a picture as (channels, width, height), and the network was trained on (channels, height, width).
     turned = ".transpose(-1, -2)" if kind == "images" else ""
     normalised = UNIT if data.normalize == "unit" else ZSCORE
@@ -61,6 +61,8 @@ def inference(kind: Kind, data: DataConfig, shape: tuple[int, ...], written: Cla
 
 
 def _check(kind: Kind, data: DataConfig, shape: tuple[int, ...], written: Classes) -> None:
+    if len(shape) != 3:
+        raise ConfigError("a bundle is for networks that see 2-D images or slices; use --to onnx or --to weights")
     if len(written) > MOST_CLASSES:
         raise ConfigError(
             f"a bundle has at most {MOST_CLASSES} classes, this model has {len(written)}; use --to weights"

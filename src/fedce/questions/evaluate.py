@@ -185,8 +185,8 @@ def _recorded(site: AtSite) -> dict[str, Any]:
 def _reading(data: DataConfig, loaded: Loaded) -> DataConfig:
     """How the run's data were read; classes and size are those that the model was trained with."""
     own = data.classes is not None or data.source in BUILT_IN
-    _, height, width = loaded.shape
-    size = data.size or (height if height == width else None)
+    sides = loaded.shape[1:]
+    size = data.size or (sides[0] if len(sides) == 2 and len(set(sides)) == 1 else None)
     classes = {name: list(values) for name, values in loaded.classes.items()} if own else None
     update: dict[str, Any] = {"classes": classes, "size": size, "root": None, "sites": (), "shards": 1, "groups": []}
     assert own or list(loaded.classes) == list(FOREGROUND)

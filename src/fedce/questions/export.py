@@ -86,7 +86,7 @@ def _about(run: RunFolder, loaded: Loaded, which: Which, card: Card) -> dict[str
 
 def preprocessing_text(run: RunFolder, loaded: Loaded) -> str:
     """How an image becomes the network's input and its output a mask, step by step."""
-    data, (n_channels, height, width) = run.config.data, loaded.shape
+    data, n_channels, size = run.config.data, loaded.shape[0], " x ".join(map(str, loaded.shape[1:]))
     low, high = PERCENTILES
     window = {
         "auto": f"8-bit values stay as they are; wider values and volumes: linearly from their {low}th and {high}th "
@@ -116,11 +116,10 @@ def preprocessing_text(run: RunFolder, loaded: Loaded) -> str:
             f"1. Read the image as {colour}: {n_channels} x height x width. A volume is turned to the patient's axes "
             f"and cut into {data.plane} slices; each slice is an image.",
             f"2. Grey values, over the whole image or volume: {intensity}. Round to whole numbers.",
-            f"3. Size: {height} x {width} pixels (height x width), bilinear with anti-aliasing; {resize[data.resize]}. "
+            f"3. Size: {size} pixels (height x width), bilinear with anti-aliasing; {resize[data.resize]}. "
             "Round to whole numbers.",
             f"4. Normalise: {normalise[data.normalize]}.",
-            f"5. The network gives {len(loaded.classes)} x {height} x {width} logits; a class is where its logit is "
-            "above 0.",
+            f"5. The network gives {len(loaded.classes)} x {size} logits; a class is where its logit is above 0.",
             "6. Undo step 3 for each class (nearest neighbour), and for volumes the turning of step 1.",
             f"7. Mask values: {values}. A value that several classes have stands where all of them are.",
         ]

@@ -14,8 +14,8 @@ from fedce.learning.learner import Learner
 from fedce.record.folder import RunFolder
 from fedce.record.forms import ModelAbout, check
 
-Shape = tuple[int, int, int]
-"""Channels, height and width of the images that the network was trained on."""
+Shape = tuple[int, ...]
+"""Channels and size of what the network was trained on: height and width of an image."""
 
 
 @dataclass(frozen=True)
@@ -78,8 +78,7 @@ def load_model(run: RunFolder, which: Which) -> Loaded:
         learner.load(from_named(learner.layout, tensors))
     except ValueError as error:
         raise RunError(f"{path} does not fit [model] in {run.config_file}: {error}") from None
-    n_channels, height, width = about["shape"]
-    return Loaded(learner, classes, _written(about), (n_channels, height, width), path)
+    return Loaded(learner, classes, _written(about), tuple(about["shape"]), path)
 
 
 def _written(about: dict[str, Any]) -> Classes:
