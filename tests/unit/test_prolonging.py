@@ -135,7 +135,8 @@ def test_an_unfinished_run_must_be_finished_first(folder: Path):
 
 def test_sites_on_other_machines_go_on_too(tmp_path: Path):
     names = ("site1", "site2", "site3")
-    config = load(None, {**TINY, "data.sites": names, "engine.name": "flower"})
+    members = dict.fromkeys(names, "")
+    config = load(None, {**TINY, "data.sites": names, "engine.name": "flower", "engine.members": members})
 
     def residents(config) -> Post:
         sites = [
