@@ -21,7 +21,7 @@ from fedce.federation.plan import Participants
 from fedce.federation.session import Result
 from fedce.learning.planning import completed_by, fingerprints_in, plan_of
 from fedce.questions.jobs import Store
-from fedce.questions.predict import load_learner
+from fedce.questions.loading import Which, load_model
 from fedce.record.folder import RunFolder
 from fedce.site.hospital import Hospital
 
@@ -67,7 +67,8 @@ def unseen(source: str, changes: dict[str, Any], store: Store, sites: Sequence[s
         config = planned_for(source, changes, [site])
         result = store.run([config])[0]
         participants = Participants(config, store.sites(config.data))
-        learner, classes, _ = load_learner(RunFolder(result.folder), None, trust_code=True)
+        loaded = load_model(RunFolder(result.folder), Which(trust_code=True, device="cpu"))
+        learner, classes = loaded.learner, loaded.classes
         data = next(one for one in participants.sites if one.name == site)
         hospital = Hospital(data, learner, tuple(classes), config.seed)
         model = learner.params

@@ -275,3 +275,16 @@ class Post:
             if answer is not None:
                 came.append((ticket, answer))
         return came
+
+
+def write_images(folder: Path, value: int, n: int = 8) -> None:
+    """A site's folder of small images, each with a bright box that its mask marks by this value."""
+    rng = np.random.default_rng(n)
+    for part in ("images", "masks"):
+        (folder / part).mkdir(parents=True)
+    for i in range(n):
+        mask = np.zeros((32, 32), np.uint8)
+        mask[8 : 20 + i % 4, 10:24] = 1
+        image = 40 + 160 * mask + rng.integers(0, 20, mask.shape)
+        Image.fromarray(image.astype(np.uint8)).save(folder / "images" / f"{i}.png")
+        Image.fromarray(mask * np.uint8(value)).save(folder / "masks" / f"{i}.png")

@@ -135,7 +135,8 @@ def test_training_that_diverges_names_the_site(tmp_path: Path, fedce):
 
 def test_resume_of_nothing_and_with_other_settings(tmp_path: Path, tiny_run: Path, fedce):
     assert "there is no folder" in refused(fedce, tmp_path / "none", "run", "--resume", tmp_path / "none")
-    assert "leave out rounds" in refused(fedce, tiny_run, "run", "--resume", tiny_run, "--rounds", 9)
+    assert "--rounds must be above 4" in refused(fedce, tiny_run, "run", "--resume", tiny_run, "--rounds", 4)
+    assert "leave out seed" in refused(fedce, tiny_run, "run", "--resume", tiny_run, "--rounds", 9, "--seed", 2)
     assert "leave out --replace" in refused(fedce, tiny_run, "run", "--resume", tiny_run, "--replace")
 
 

@@ -1,5 +1,6 @@
 """Metrics beside Dice, from the experiment file to every place that shows them."""
 
+import csv
 import json
 import shutil
 from pathlib import Path
@@ -94,14 +95,14 @@ def test_an_audit_checks_every_metric(measured_run: Path, tmp_path: Path, fedce)
     assert problem.startswith("IoU (higher is better) of cup on its test images: site1 said 0.9990, and its images")
     refused = fedce(*audit[:-1], measured_run)
     assert refused.exit_code == 2
-    assert "metrics.6 = examples.own_metric:AREA_ERROR); add --trust-code" in refused.output
+    assert f"metrics.{len(METRICS) + 1} = examples.own_metric:AREA_ERROR); add --trust-code" in refused.output
 
 
 def test_metrics_change_nothing_else(measured_run: Path, tmp_path: Path, fedce):
     done = fedce("run", "--scale", "tiny", "--rounds", 2, "--workers", 2, "--out", tmp_path / "plain")
     assert done.exit_code == 0, done.output
     plain, measured = (json.loads((run / "results.json").read_text()) for run in (tmp_path / "plain", measured_run))
-    added = {"metrics", "metrics_by_class", "metrics_undefined", "metrics_unit", "metrics_shown"}
+    added = {"metrics", *(f"metrics_{key}" for key in ("by_class", "undefined", "unit", "interval", "shown"))}
     assert measured.keys() - plain.keys() == added
     varies = {"seconds", "command", "digest"}
     assert {key: plain[key] for key in plain.keys() - varies} == {key: measured[key] for key in plain.keys() - varies}
@@ -137,3 +138,18 @@ def test_an_unknown_metric_is_one_line(tmp_path: Path, fedce):
     assert done.exit_code == 2
     assert "metrics: unknown metric 'recal', did you mean 'recall'?" in done.output
     assert not (tmp_path / "run").exists()
+
+
+def test_a_run_writes_every_test_case(measured_run: Path):
+    rows = list(csv.DictReader((measured_run / "cases.csv").read_text().splitlines()))
+    results = RunFolder.open(measured_run).results
+    assert {"site", "case", "class", "dice", *METRICS} <= rows[0].keys()
+    for site, dice in results["dice"].items():
+        own = [row for row in rows if row["site"] == site]
+        assert len(own) == results["test_cases"][site] * len(results["dice_by_class"][site])
+        assert sum(float(row["dice"]) for row in own) / len(own) == pytest.approx(dice)
+        undefined = sum(row["hd95"] == "" for row in own)
+        assert undefined == sum(results["metrics_undefined"]["hd95"][site].values())
+    ended = RunFolder.open(measured_run).ledger().end
+    assert "cases.csv" in ended.files
+    assert "cases" not in ended.content["evaluations"]["site1"]

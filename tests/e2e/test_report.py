@@ -22,7 +22,7 @@ from fedce.present.gains import gain_sentences
 from fedce.present.pages.run import write_report
 from fedce.present.results import interval_lines, results_table
 from fedce.present.sentences import NO_ALARM, NOT_CHECKED, summary
-from fedce.questions.predict import load_learner
+from fedce.questions.loading import Which, load_model
 from fedce.record.folder import RunFolder
 from fedce.record.publish import member_view
 from fedce.record.verify import Checked
@@ -177,7 +177,7 @@ def test_examples_are_each_sites_first_test_image_by_the_model_that_it_would_use
     shown = {site: float(dice) for site, dice in figure_tables(run.report_file.read_text("utf-8"))["examples"][1:]}
     assert list(shown) == list(first)
     for data in load_sites(run.config.data):
-        learner, _, _ = load_learner(run, data.name if algorithm == "standalone" else None, trust_code=False)
+        learner = load_model(run, Which(data.name if algorithm == "standalone" else None)).learner
         case = data.files.index(first[data.name])
         found, truth = learner.predict(data.images[case][None])[0], data.masks[case] > 0
         assert shown[data.name] == pytest.approx(2 * (found & truth).sum() / (found.sum() + truth.sum()))

@@ -63,6 +63,13 @@ def test_the_sites_signatures_are_there(signed_run: Path):
     assert "15 answers signed by 3 sites" in verify(RunFolder(signed_run)).facts
 
 
+def test_single_cases_stay_at_a_site_elsewhere(signed_run: Path):
+    assert not (signed_run / "cases.csv").exists()
+    for site in SITES:
+        (own,) = (signed_run.parent / site).glob("*/cases.csv")
+        assert own.read_text().startswith(f"site,case,class,dice\n{site},")
+
+
 def test_a_dropped_a_doubled_and_a_moved_line_are_named(run: RunFolder):
     lines = run.lines()
     first = next(i for i, entry in enumerate(run.ledger()) if entry.kind == "round")

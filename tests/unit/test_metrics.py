@@ -12,8 +12,8 @@ from fedce.algorithms import FedAvg
 from fedce.base.config import load
 from fedce.base.errors import ConfigError
 from fedce.base.ranges import METRIC, Range
-from fedce.core.messages import Evaluation, Measured
-from fedce.core.scoring import Grouping
+from fedce.core.messages import CaseScores, Evaluation, Measured
+from fedce.core.scoring import Grouping, known_mean
 from fedce.data import SiteData
 from fedce.data.cache import Origin
 from fedce.data.resizing import resized_spacing
@@ -73,6 +73,7 @@ BY_HAND = {
     "recall": lambda p, t, spacing: part((p & t).sum(), t.sum()),
     "surface_dice": surface_dice,
     "hd95": hd95,
+    "volume_difference": lambda p, t, spacing: part(abs(int(p.sum()) - int(t.sum())), t.sum()),
 }
 
 
@@ -185,7 +186,8 @@ def test_a_length_is_in_millimetres_where_all_images_have_a_spacing():
         ([known, unknown], 1.0, "px"),
         ([unknown] * 2, 1.0, "px"),
     ):
-        assert Measures((first,)).measure(masks, grouping, ["x"]) == {"step": Measured({"x": expected}, {"x": 0}, unit)}
+        found, _ = Measures((first,)).measure(masks, grouping, ["x"])["step"]
+        assert found == Measured({"x": expected}, {"x": 0}, unit)
 
 
 def test_without_metrics_an_evaluation_is_written_as_before_there_were_any():
@@ -198,7 +200,7 @@ def test_without_metrics_an_evaluation_is_written_as_before_there_were_any():
 def test_the_mean_over_cases_leaves_nan_out():
     grouping = Grouping.of([0, 1, 2, 3], ["a", "a", "b", "c"])
     values = np.array([[1.0, np.nan], [3.0, np.nan], [4.0, np.nan], [np.nan, np.nan]])
-    np.testing.assert_array_equal(grouping.mean(values), [3.0, np.nan])
+    np.testing.assert_array_equal(known_mean(grouping.by_case(values)), [3.0, np.nan])
 
 
 @pytest.mark.parametrize(("how", "expected"), [("stretch", (1.0, 2.0)), ("pad", (2.0, 2.0)), ("crop", (1.0, 1.0))])
@@ -298,3 +300,28 @@ def test_a_metric_that_fails_on_a_case_is_one_line_and_one_for_volumes_alone_is_
     assert _values(own, Masks(volume, volume, None), 1.0).tolist() == [1.0, 1.0]
     with pytest.raises(ConfigError, match=r"here:MINE can't measure masks of shape \(1, 2, 8, 8\) .*volumes alone"):
         _values(own, Masks(image, image, None), 1.0)
+
+
+@pytest.mark.parametrize("n", [4, 5, 9])
+def test_a_metric_has_an_interval_from_five_cases_on(n: int):
+    masks = [masks_of(blob((9, 12), seed), blob((9, 12), 100 + seed)) for seed in range(n)]
+    grouping = Grouping.of(list(range(n)), [f"case-{i}" for i in range(n)])
+    measured, by_case = Measures((METRICS["iou"],)).measure(masks, grouping, ["one"])["iou"]
+    assert by_case.shape == (n, 1)
+    assert (measured.interval is None) == (n < 5)
+    if measured.interval:
+        assert measured.interval[0] < measured.mean < measured.interval[1]
+
+
+def test_names_may_have_hyphens():
+    names = ("dice", "surface-dice", "volume-difference")
+    assert [metric.name for metric in Measures.asked_by(load(changes={"metrics": names})).metrics] == [
+        "surface_dice",
+        "volume_difference",
+    ]
+
+
+def test_what_is_sent_holds_no_single_case():
+    told = Evaluation(0.5, {"disc": 0.5}, None, cases=(CaseScores("patient 7", "disc", {"dice": 0.5}),))
+    assert "patient 7" not in str(told.entry)
+    assert "cases" not in told.entry

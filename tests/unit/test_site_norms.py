@@ -216,7 +216,7 @@ def test_predict_adapts_to_new_images(ran, tmp_path: Path, fedce):
     plain = fedce("predict", run.path, *images, "--out", tmp_path / "plain")
     adapted = fedce("predict", run.path, *images, "--out", tmp_path / "adapted", "--adapt")
     assert plain.exit_code == adapted.exit_code == 0, adapted.output
-    assert "batch-norm statistics estimated from these 6 images" in adapted.stderr
+    assert "batch-norm statistics are estimated from these images" in adapted.stderr
     masks = [
         np.array([np.array(Image.open(tmp_path / how / f"{i}.png")) for i in range(6)]) for how in ("plain", "adapted")
     ]

@@ -139,11 +139,15 @@ def _changed(tree: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]
 
 
 def load_recorded(path: Path, changes: Mapping[str, Any] | None = None) -> Config:
-    """The experiment of a run folder; the guard may be an option of FedCE, as earlier versions wrote it."""
+    """The experiment of a run folder, with keys as earlier versions wrote them: the guard as an option of FedCE, and
+    model.weights in place of model.start."""
     tree = _tree_of(path)
     algorithm = tree.get("algorithm")
     if isinstance(algorithm, dict) and "guard" in algorithm and "guard" not in tree:
         tree["guard"] = algorithm.pop("guard")
+    model = tree.get("model")
+    if isinstance(model, dict) and "weights" in model:
+        model["start"] = model.pop("weights")
     return parse(_changed(tree, changes or {}), str(path))
 
 

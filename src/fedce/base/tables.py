@@ -220,9 +220,9 @@ class ModelConfig(Table):
     and shift stay there too (FedBN). Both also apply to the norm layers of a network given by import path."""
     options: dict[str, Any] = {}
     """Constructor arguments of a network given by import path."""
-    weights: str | None = None
-    """A file of weights to start from (safetensors, or a plain state dict). Tensors that fit by name and shape are
-    used."""
+    start: str | None = None
+    """Weights to start from. A run's folder, or an exported file or bundle, must fit the network as a whole. A file of
+    another program (safetensors, or a plain state dict) is used where name and shape of a tensor fit."""
 
     @property
     def stays(self) -> Literal["nothing", "statistics", "norms"]:

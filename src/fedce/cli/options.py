@@ -61,6 +61,44 @@ def out_option(help: str = AS_IN_RUN, metavar: str | None = "DIR", *, required: 
     return click.option("--out", type=PATH, metavar=metavar, required=required, help=help)
 
 
+def replace_option(help: str) -> Option:
+    return click.option("--replace", is_flag=True, help=help)
+
+
+def model_options(*, in_use: bool) -> Option:
+    """Add options that choose one of a run's models; the command gets them as `which`.
+
+    With `in_use` the command also runs the model on images: --adapt and --device.
+    """
+    options = [
+        click.option("--site", metavar="NAME", help="Use this site's own model, if each site has one."),
+        click.option("--best", is_flag=True, help="Use the common model of the best round, not of the last round."),
+    ]
+    if in_use:
+        adapt = "Estimate batch-norm statistics from these images, without masks; for a new hospital."
+        device = "cpu, cuda, cuda:1 or mps; auto (default): a GPU if there is one."
+        options += [
+            click.option("--adapt", is_flag=True, help=adapt),
+            click.option("--device", metavar="NAME", default="auto", help=device),
+        ]
+    options.append(trust_code_option)
+
+    def add(command: Command, /) -> Command:
+        @wraps(command)
+        def called(*, site: str | None, best: bool, trust_code: bool, **given: Any) -> Any:
+            from fedce.questions.loading import Which
+
+            chosen = {name: given.pop(name) for name in ("adapt", "device") if name in given}
+            chosen = chosen or {"device": "cpu"}
+            return command(which=Which(site, best, trust_code=trust_code, **chosen), **given)
+
+        for option in reversed(options):
+            called = option(called)
+        return cast(Command, called)
+
+    return add
+
+
 def json_option(what: str) -> Option:
     return click.option("--json", "as_json", is_flag=True, help=f"Print {what} as JSON, and nothing else.")
 

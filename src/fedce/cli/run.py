@@ -1,11 +1,11 @@
-"""Commands about one run: doctor, run, deploy, report, watch and predict."""
+"""Commands about one run: doctor, run, deploy, report and watch."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -24,11 +24,11 @@ from fedce.cli.options import (
     experiment_options,
     json_option,
     out_option,
+    replace_option,
     rounds_option,
     run_argument,
     scale_option,
     set_option,
-    trust_code_option,
 )
 
 if TYPE_CHECKING:
@@ -52,8 +52,13 @@ if TYPE_CHECKING:
 @click.option("--alone", is_flag=True, help="Also train each site alone, to see what it gains by the federation.")
 @out_option("Run folder; default runs/DATA-ALGORITHM-SEED.")
 @set_option("Any key of the file: --set train.lr=3e-4.")
-@click.option("--resume", type=PATH, metavar="DIR", help="Continue the run in DIR.")
-@click.option("--replace", is_flag=True, help="Replace a run that is already in the run folder.")
+@click.option(
+    "--resume",
+    type=PATH,
+    metavar="DIR",
+    help="Continue the run in DIR; with --rounds above its own, a finished run goes on.",
+)
+@replace_option("Replace a run that is already in the run folder.")
 @json_option("the results")
 @one_line_errors
 def run(
@@ -88,12 +93,16 @@ def run(
     }
     changes = changes_of(named, assignments)
     if resume is not None:
-        refused = [key for key in changes if key != "engine.workers"]
-        refused += ["--out"] * (out is not None) + ["--replace"] * replace + ["--set"] * bool(assignments)
+        more = {} if rounds is None else {key: value for key, value in changes.items() if key in GOES_ON_WITH}
+        refused = [key for key in changes if key != "engine.workers" and key not in more]
+        refused += ["--out"] * (out is not None) + ["--replace"] * replace
         if config_file or refused:
             what = refused[0] if refused else config_file
-            raise ConfigError(f"--resume continues a run as it was started; leave out {what} (--workers may change)")
-        _conduct(None, resume, workers, replace=False, as_json=as_json)
+            raise ConfigError(
+                f"--resume continues a run as it was started; leave out {what} (--workers may change; a finished run "
+                "goes on with --rounds and perhaps --set data.sites)"
+            )
+        _conduct(None, resume, workers, replace=False, as_json=as_json, more=more)
         return
     if config_file is not None and config_file.is_dir():
         raise ConfigError(
@@ -108,7 +117,19 @@ def run(
     _conduct(config, out or default_out(config), None, replace=replace, as_json=as_json)
 
 
-def _conduct(config: "Config | None", out: Path, workers: int | None, *, replace: bool, as_json: bool) -> None:
+GOES_ON_WITH = ("rounds", "data.sites", "engine.members")
+"""Keys that may change when a finished run goes on."""
+
+
+def _conduct(
+    config: "Config | None",
+    out: Path,
+    workers: int | None,
+    *,
+    replace: bool,
+    as_json: bool,
+    more: Mapping[str, Any] | None = None,
+) -> None:
     """Run an experiment or, without one, resume the run in `out`; shows progress, and the results at the end."""
     from fedce.present.progress import RunDisplay
 
@@ -121,7 +142,8 @@ def _conduct(config: "Config | None", out: Path, workers: int | None, *, replace
 
         observer = Observer(display.notice, display.start, display.round)
         with _told_how_to_go_on(display, out):
-            result = conduct(config, out, workers=workers, replace=replace, observer=observer, command=command_line())
+            how: dict[str, Any] = {"workers": workers, "replace": replace, "more": more}
+            result = conduct(config, out, observer=observer, command=command_line(), **how)
             complete(result)
         display.finish(result.values, RunFolder(out).config.algorithm)
     if as_json:
@@ -231,37 +253,3 @@ def watch(run_folder: Path, port: int, no_browser: bool) -> None:
         if not no_browser:
             open_browser(server.address)
         server.serve_forever()
-
-
-@click.command()
-@run_argument
-@click.argument("images", metavar="IMAGES...", nargs=-1, required=True, type=PATH)
-@out_option("Where the masks go.", required=True)
-@click.option("--site", metavar="NAME", help="Use this site's own model, if each site has one.")
-@click.option("--best", is_flag=True, help="Use the common model of the best round, not of the last round.")
-@click.option("--adapt", is_flag=True, help="Estimate batch-norm statistics from these images; for a new hospital.")
-@click.option(
-    "--to",
-    type=click.Choice(["nifti", "seg"]),
-    default="nifti",
-    help="Masks of volumes as NIfTI files or, for DICOM series, as DICOM SEG.",
-)
-@trust_code_option
-@one_line_errors
-def predict(
-    run_folder: Path,
-    images: tuple[Path, ...],
-    out: Path,
-    site: str | None,
-    best: bool,
-    adapt: bool,
-    to: Literal["nifti", "seg"],
-    trust_code: bool,
-) -> None:
-    """Segment images with a run's model: a mask and an overlay picture for each."""
-    from fedce.questions.predict import predict_files
-
-    if adapt:
-        click.echo(f"batch-norm statistics estimated from these {len(images)} images; no mask is used", err=True)
-    for path in predict_files(run_folder, images, out, site, adapt=adapt, best=best, trust_code=trust_code, to=to):
-        click.echo(path)

@@ -1,11 +1,12 @@
 """Task and Reply: the only things that cross the network. A new field is a privacy decision (docs/privacy.md)."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal
 
 from fedce.core.params import Params
 
+Unit = Literal["", "mm", "px"]
 MAX_MODELS = 16
 """A task brings at most this many models to be scored; engines make room for them."""
 
@@ -34,6 +35,10 @@ class Member:
     """Cases of each split; 0 if an earlier version did not send them."""
     labelled: tuple[str, ...] = ()
     """The classes that the site labels, if it labels only some of them; empty: all."""
+    mask_values: tuple[int, ...] = ()
+    """Values other than 0 of its training masks, so that predictions hold them too; empty for built-in images."""
+    volumes: bool = False
+    """Whether its files are volumes."""
 
     @property
     def scored(self) -> tuple[str, ...]:
@@ -85,8 +90,10 @@ class Measured:
     """Class to the mean over the cases where the metric is defined; None if it is defined in no case."""
     undefined: Mapping[str, int]
     """Class to the number of 2-D images and volumes where the metric is not defined."""
-    unit: Literal["", "mm", "px"] = ""
+    unit: Unit = ""
     """The unit of a length: millimetres if the files state their spacing, otherwise pixels."""
+    interval: tuple[float, float] | None = None
+    """95 % interval, over the cases that have a value, of their mean over classes; None below five such cases."""
 
     @property
     def mean(self) -> float | None:
@@ -115,6 +122,17 @@ class Beside:
 
 
 @dataclass(frozen=True)
+class CaseScores:
+    """One class of one test case: every metric's value, None where it is not defined."""
+
+    case: str
+    class_name: str
+    values: Mapping[str, float | None]
+    unit: Unit = ""
+    """The unit of lengths, if a metric is one."""
+
+
+@dataclass(frozen=True)
 class Evaluation:
     """How well a model does on one site's data; Dice as a fraction.
 
@@ -133,25 +151,33 @@ class Evaluation:
     """Metrics other than Dice that the experiment asks for, by name."""
     beside: Beside | None = None
     """Set if sites also train alone, or personalise."""
+    cases: tuple[CaseScores, ...] = field(default=(), compare=False)
+    """Every test case by itself. It stays where the site's process runs: `entry` leaves it out."""
 
     @classmethod
     def recorded(cls, entry: Mapping[str, Any]) -> "Evaluation":
         """The evaluation from the last line of a ledger, where a signature stands beside it and tuples are lists."""
         known: dict[str, Any] = {field.name: entry[field.name] for field in fields(cls) if field.name in entry}
         known |= {name: tuple(value) for name, value in known.items() if isinstance(value, list)}
-        metrics = {name: Measured(**told) for name, told in known.get("metrics", {}).items()}
+        metrics = {name: _measured(told) for name, told in known.get("metrics", {}).items()}
         beside = _beside(known["beside"]) if known.get("beside") else None
         return cls(**{**known, "metrics": metrics, "beside": beside})
 
     @property
     def entry(self) -> dict[str, Any]:
-        """The evaluation as it is sent and recorded; keys that were not asked for are left out."""
-        told = asdict(self)
+        """The evaluation as it is sent and recorded: no single case, and no keys that were not asked for."""
+        told = asdict(replace(self, cases=()))
+        del told["cases"]
         return {name: value for name, value in told.items() if value or name not in ("metrics", "beside")}
 
     @property
     def test_dice(self) -> float:
         return sum(self.test_dice_by_class.values()) / len(self.test_dice_by_class)
+
+
+def _measured(told: Mapping[str, Any]) -> Measured:
+    interval = told.get("interval")
+    return Measured(**{**told, "interval": tuple(interval) if interval else None})
 
 
 def _beside(told: Mapping[str, Any]) -> Beside:

@@ -61,12 +61,12 @@ class Grouping:
         """For each 2-D image or volume, the positions of its images."""
         return [np.flatnonzero(self.scored == i) for i in range(len(self.case))]
 
-    def mean(self, values: Floats) -> Floats:
-        """Mean by class of values by (2-D image or volume, class); all cases count alike, and NaN is left out."""
-        return _known_mean(np.stack([_known_mean(values[self.case == i]) for i in range(self.n_cases)]))
+    def by_case(self, values: Floats) -> Floats:
+        """Mean by (case, class) of values by (2-D image or volume, class); NaN is left out."""
+        return np.stack([known_mean(values[self.case == i]) for i in range(self.n_cases)])
 
 
-def _known_mean(values: Floats) -> Floats:
+def known_mean(values: Floats) -> Floats:
     """Mean over the first axis without NaN; NaN if there is no other value."""
     known = ~np.isnan(values)
     total, n = np.where(known, values, 0.0).sum(axis=0), known.sum(axis=0)

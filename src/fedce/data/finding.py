@@ -50,6 +50,18 @@ def find_items(config: DataConfig, problems: Problems) -> dict[str, SiteFiles]:
     return {site: replace(files, items=_named(site, files.items, problems)) for site, files in found.items()}
 
 
+def find_labelled(folder: Path, config: DataConfig, problems: Problems) -> dict[str, SiteFiles]:
+    """The items of one site's folder, or of every site in a folder of sites."""
+    if not folder.is_dir():
+        raise DataError(f"no such folder: {folder}; give a site's folder, or a folder of sites, with images and masks")
+    name = folder.resolve().name
+    if not is_one_data_set(folder) and not files_in(folder, name, config, Problems()).items:
+        return find_items(config.model_copy(update={"source": str(folder)}), problems)
+    _check_site_name(name)
+    found = files_in(folder, name, config, problems)
+    return {name: replace(found, items=_named(name, found.items, problems))}
+
+
 def _named(site: str, items: Sequence[Item], problems: Problems) -> list[Item]:
     """The items whose names can be printed: names are written to the run folder and to pages, as UTF-8."""
     for item in items:

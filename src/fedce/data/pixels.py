@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -189,6 +190,35 @@ def _with_class(classes: Classes, values: Sequence[float]) -> str:
 def class_masks(labels: Bytes, classes: Classes) -> Bytes:
     """One mask of 0 and 1 for each class, (classes, height, width)."""
     return np.stack([np.isin(labels, list(members)) for members in classes.values()]).astype(np.uint8)
+
+
+def written_values(classes: Classes, held: Sequence[Sequence[int]]) -> dict[str, list[int]]:
+    """The values of each class that a predicted mask holds; `held` are the values of each site's training masks.
+
+    Where several values stand for the same classes, the one that most sites hold is taken; among equals, the largest.
+
+    >>> written_values({"foreground": range(1, 256)}, [[1], [1], [255]])
+    {'foreground': [1]}
+    """
+    n_sites = Counter(value for values in held for value in set(values))
+    by_classes: dict[tuple[bool, ...], list[int]] = {}
+    for value in sorted(set().union(*classes.values())):
+        by_classes.setdefault(tuple(value in own for own in classes.values()), []).append(value)
+    chosen = {max(values, key=lambda value: (n_sites[value], value)) for values in by_classes.values()}
+    return {name: [value for value in values if value in chosen] for name, values in classes.items()}
+
+
+def mask_values(masks: Bytes, classes: Classes) -> Bytes:
+    """One mask value for each pixel: the value of exactly the classes found there, else of the last class found."""
+    members = [set(values) for values in classes.values()]
+    result = np.zeros(masks.shape[1:], np.uint8)
+    for i, mask in enumerate(masks):
+        result[mask > 0] = max(members[i])
+    # If several values stand for the same classes, the largest is written.
+    by_classes = {tuple(value in own for own in members): value for value in sorted(set.union(*members))}
+    for found, value in by_classes.items():
+        result[np.all([(mask > 0) == here for mask, here in zip(masks, found, strict=True)], axis=0)] = value
+    return result
 
 
 def with_channels(image: Bytes, n_channels: int) -> Bytes:

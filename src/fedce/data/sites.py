@@ -17,7 +17,7 @@ from fedce.base.tables import BUILT_IN, DataConfig
 from fedce.data import cache as site_cache
 from fedce.data import synthetic
 from fedce.data.cache import Cached, Frame, Origin
-from fedce.data.finding import find_items
+from fedce.data.finding import find_items, find_labelled
 from fedce.data.formats import Formats
 from fedce.data.items import Item, SiteFiles, case_of, check_groups
 from fedce.data.labels import check_labelled_sites, classes_of, colours_of, labelled_at, recognised
@@ -82,6 +82,17 @@ class SiteData:
     @cached_property
     def n_cases_by_part(self) -> dict[str, int]:
         return {name: len({self.cases[row] for row in rows}) for name, rows in self.split.parts.items()}
+
+    @cached_property
+    def train_values(self) -> tuple[int, ...]:
+        """Values other than 0 of the training masks, as the files have them; empty for a built-in federation."""
+        if not self.origins:
+            return ()
+        return tuple(sorted({value for row in self.split.train for value in self.origins[row].values}))
+
+    @property
+    def has_volumes(self) -> bool:
+        return any(origin.spacing is not None for origin in self.origins)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -169,6 +180,16 @@ def load_site(config: DataConfig, site: str, *, notify: Notify | None = None) ->
     return replace(found, members=chosen)
 
 
+def load_labelled(config: DataConfig, folder: Path, *, notify: Notify | None = None) -> Sites:
+    """A folder of one site, or of several, read as `config` says; every image is in the test split."""
+    problems, say = Problems(), notify or (lambda message: None)
+    found = find_labelled(folder, config, problems)
+    classes = classes_of(config, found, problems)
+    members = [_member(name, files, classes, config, say, problems, all_test=True) for name, files in found.items()]
+    problems.raise_any(str(folder))
+    return Sites(config, classes, tuple(_alike([member for member in members if member], found)))
+
+
 def _load(config: DataConfig, notify: Notify | None) -> Sites:
     say = notify or (lambda message: None)
     whole = _built_in(config, say) if config.source in BUILT_IN else _from_files(config, say)
@@ -233,7 +254,14 @@ def _from_files(config: DataConfig, notify: Notify) -> Sites:
 
 
 def _member(
-    name: str, files: SiteFiles, classes: Classes, config: DataConfig, notify: Notify, problems: Problems
+    name: str,
+    files: SiteFiles,
+    classes: Classes,
+    config: DataConfig,
+    notify: Notify,
+    problems: Problems,
+    *,
+    all_test: bool = False,
 ) -> SiteData | None:
     items = files.items
     if not items:
@@ -250,6 +278,11 @@ def _member(
         )
     )
     cases = tuple(case_by_item[origin.item] for origin in cached.origins)
+    names = tuple(origin.name for origin in cached.origins)
+    labelled = labelled_at(name, files, classes, config, problems)
+    if all_test:
+        whole = stated(["test"] * len(names))
+        return SiteData(name, cached.images, cached.masks, names, cases, whole, cached.origins, labelled)
     parts = [items[origin.item].part for origin in cached.origins]
     try:
         shares = (
@@ -262,8 +295,6 @@ def _member(
         problems.add(f"site {name!r}: case {case!r} is in {first} and in {second}; a case must be in one split only")
     if any(item.is_volume for item in items):
         shares = _trained_slices(name, items, cached, shares, config, problems)
-    names = tuple(origin.name for origin in cached.origins)
-    labelled = labelled_at(name, files, classes, config, problems)
     return SiteData(name, cached.images, cached.masks, names, cases, shares, cached.origins, labelled)
 
 

@@ -21,6 +21,7 @@ from fedce.data import Sites, load_sites
 from fedce.data.fingerprint import fingerprints_of
 from fedce.engines.courier import Courier
 from fedce.engines.local import LocalEngine
+from fedce.engines.prolonging import is_finished, prolong
 from fedce.engines.remote import Event, Known, RemoteEngine, Rules
 from fedce.engines.shared import Shelf
 from fedce.federation.lines import about_run, write_splits
@@ -106,9 +107,15 @@ def conduct(
     replace: bool = False,
     observer: Observer | None = None,
     command: str = "",
+    more: Mapping[str, Any] | None = None,
 ) -> Result:
-    """Run an experiment with the engine that it names or, without an experiment, continue the run in `out`."""
+    """Run an experiment with the engine that it names or, without an experiment, continue the run in `out`.
+
+    `more` are changes with which a finished run goes on: rounds, and perhaps data.sites.
+    """
     observer = observer or Observer()
+    if config is None and more:
+        prolong(out, more, sites=sites, observer=observer, command=command)
     wanted = config or RunFolder.open(out).config
     if wanted.engine.name != "local":
         carry = load_object(CARRIERS.get(wanted.engine.name, wanted.engine.name), "engine.name")
@@ -143,7 +150,7 @@ def execute(
     run_folder = RunFolder.create(out, resolved, replace=replace)
     with run_folder.lock():
         about = {**about_run(participants, run_folder), **signing(run_folder, observer)}
-        splits = write_splits(run_folder, participants.sites)
+        splits = write_splits(run_folder.splits_file, participants.sites)
         run_folder.append({"kind": "start", "time": time(), "command": command, **about, **splits})
         with LocalEngine(participants, run_folder.memory_folder, config.engine.workers) as engine:
             return finish(run_folder, participants, state, engine, observer, report)
@@ -161,7 +168,7 @@ def resume(
     """Continue a run after a stop or a kill, to the same bits as if it had never stopped."""
     observer = observer or Observer()
     run_folder = RunFolder.open(out)
-    if run_folder.results_file.exists():
+    if is_finished(run_folder):
         run_folder.check_chain()
         observer.notice(f"{out} is finished; nothing to do")
         return Result(out, run_folder.results)
@@ -173,19 +180,20 @@ def _resume(
     run_folder: RunFolder, workers: int | None, sites: Sites | None, report: bool, observer: Observer, command: str
 ) -> Result:
     run_folder.mend_ledger()
+    run_folder.settle()
     run_folder.check_chain()
     config = run_folder.config
     if workers is not None:
         config = load_recorded(run_folder.config_file, {"engine.workers": workers})
     participants = Participants(config, sites or load_sites(config.data, notify=observer.notice))
     about = {**about_run(participants, run_folder), **signing(run_folder, observer)}
-    start = run_folder.ledger().start
-    if start is None:
-        about |= write_splits(run_folder, participants.sites)
+    part = run_folder.ledger().part
+    if part is None:
+        about |= write_splits(run_folder.splits_file, participants.sites)
     else:
-        check_unchanged(run_folder, start, about)
+        check_unchanged(run_folder, part, about)
     state = where_it_was(run_folder, participants)
-    kind = "resume" if start else "start"
+    kind = "resume" if part else "start"
     run_folder.append({"kind": kind, "time": time(), "command": command, "round": state.round_no, **about})
     with LocalEngine(participants, run_folder.memory_folder, config.engine.workers) as engine:
         return finish(run_folder, participants, state, engine, observer, report)
@@ -197,13 +205,14 @@ def coordinate(
     """Run an experiment whose sites are on other machines: from its beginning, or from where it stopped."""
     observer = observer or Observer()
     run_folder = RunFolder(out)
-    if run_folder.results_file.exists():
+    if is_finished(run_folder):
         return Result(out, run_folder.results)
     resolved = resolve(config)
     if not run_folder.config_file.exists():
         run_folder = RunFolder.create(out, resolved)
     with run_folder.lock(), Shelf(out) as shelf:
         run_folder.mend_ledger()
+        run_folder.settle()
         if not run_folder.lines():  # Before the first line, the experiment may still change.
             run_folder.write_config(resolved)
         run_folder.check_chain()
@@ -250,8 +259,8 @@ class _RemoteRecord:
         """Record that the run begins or continues; returns the state that it begins with."""
         assert self.plan is not None
         about = {"run": self.run, **about_run(self.plan, self.run_folder), **self.coordinator}
-        if self.start_line is not None:
-            check_config(self.run_folder, self.start_line, about)
+        if (part := self.run_folder.ledger().part) is not None:
+            check_config(self.run_folder, part, about)
         state = where_it_was(self.run_folder, self.plan)
         kind = "resume" if self.start_line else "start"
         self.run_folder.append({"kind": kind, "time": time(), "command": command, "round": state.round_no, **about})

@@ -24,6 +24,7 @@ from fedce.data.splits import NAMES
 from fedce.federation.loop import Round, missing_of
 from fedce.federation.plan import Plan
 from fedce.guard.guarded import flags_by_guard
+from fedce.learning.pretrained import file_of
 from fedce.record.attendance import NO_REPLY
 from fedce.record.folder import RunFolder
 from fedce.record.ledger import FORMAT
@@ -79,12 +80,13 @@ def _ballot(held: Ballot) -> dict[str, Any]:
 
 
 def digests_of(run_folder: RunFolder, replies: Mapping[str, Reply]) -> dict[str, str]:
-    """Digests of the files that belong to the end: models, and the examples."""
+    """Digests of the files that belong to the end: models, single cases and examples."""
     files = [
         run_folder.model_file,
         run_folder.best_file,
         *map(run_folder.site_model_file, replies),
         run_folder.examples_file,
+        run_folder.cases_file,
     ]
     return {str(file.relative_to(run_folder.path)): digest_of(file) for file in files if file.exists()}
 
@@ -137,10 +139,10 @@ def _detector_facts(done: Round, reply: Reply) -> dict[str, Any]:
     }
 
 
-def write_splits(run_folder: RunFolder, sites: Sites) -> dict[str, str]:
+def write_splits(file: Path, sites: Sites) -> dict[str, str]:
     """Write splits.json; returns its digest for the start's line."""
-    write_json(run_folder.splits_file, _splits(sites))
-    return {"splits": digest_of(run_folder.splits_file)}
+    write_json(file, _splits(sites))
+    return {"splits": digest_of(file)}
 
 
 def _splits(sites: Sites) -> dict[str, dict[str, list[str]]]:
@@ -163,15 +165,19 @@ def about_run(plan: Plan, run_folder: RunFolder) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "versions": versions(),
-        "config": sha256(_decisive(plan.config).encode()).hexdigest(),
+        "config": config_digest(plan.config),
         # A later check of the ledger reads the experiment from this file.
         "config_file": digest_of(run_folder.config_file),
         # What the run started from follows from the experiment and, if there is one, from this file.
-        **({"weights": digest_of(Path(weights))} if (weights := plan.config.model.weights) else {}),
+        **({"weights": digest_of(file_of(Path(start)))} if (start := plan.config.model.start) else {}),
         # Empty if what each site gives to the others is measured; otherwise why it is not.
         "no_worth": plan.no_worth,
         "sites": sites,
     }
+
+
+def config_digest(config: Config) -> str:
+    return sha256(_decisive(config).encode()).hexdigest()
 
 
 def _decisive(config: Config) -> str:
@@ -194,7 +200,7 @@ LATER: Mapping[str, Any] = {
     "alone": False,
     "personalise": 0,
     "train.schedule": "constant",
-    "model.weights": None,
+    "model.start": None,
     "patience": None,
     "worth": WorthConfig(),
     "data.site_pattern": None,

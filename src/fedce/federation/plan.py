@@ -157,7 +157,7 @@ class Plan:
     def first_model(self) -> Params:
         """The common model before the first round."""
         built = part_of(self.learner.initial, self.layout)
-        return start_from(built, Path(self.config.model.weights))[0] if self.config.model.weights else built
+        return start_from(built, Path(self.config.model.start))[0] if self.config.model.start else built
 
 
 def _check_draw(config: Config, algorithm: Algorithm) -> None:
@@ -256,8 +256,8 @@ def resolve(config: Config) -> Config:
         root = str(Path(data.root).resolve()) if data.root else None
         data = data.model_copy(update={"source": str(Path(data.source).resolve()), "root": root})
     norm = "site-affine" if algorithm.traits.keeps_norms else config.model.norm
-    weights = str(Path(config.model.weights).resolve()) if config.model.weights else None
-    model = config.model.model_copy(update={"norm": norm, "weights": weights})
+    start = str(Path(config.model.start).expanduser().resolve()) if config.model.start else None
+    model = config.model.model_copy(update={"norm": norm, "start": start})
     reference = str(Path(config.worth.reference).resolve()) if config.worth.reference else None
     worth = config.worth.model_copy(update={"reference": reference})
     return config.model_copy(update={"algorithm": table, "data": data, "model": model, "worth": worth})

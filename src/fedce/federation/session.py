@@ -1,18 +1,19 @@
 """A training session: the rounds that are left, the evaluation, the results."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from fedce.base.config import Config
 from fedce.base.errors import ReplyError, RunError
-from fedce.base.files import write_tensors
+from fedce.base.files import write_bytes, write_tensors
 from fedce.base.identity import coordinator
 from fedce.core.algorithm import State
 from fedce.core.draw import Draw
 from fedce.core.messages import Choice, Member, Reply
 from fedce.core.params import Params, completed, pooled, to_named
+from fedce.data.pixels import written_values
 from fedce.federation.asking import Engine, Rules
 from fedce.federation.checkpoint import Checkpoints, load_saved
 from fedce.federation.lines import best_model, digests_of, end_line, round_line
@@ -20,10 +21,11 @@ from fedce.federation.loop import evaluate, rounds
 from fedce.federation.plan import Participants, Plan
 from fedce.guard import PROBATION
 from fedce.pictures.examples import Example, example, write_examples
-from fedce.record.entries import Round, Start
+from fedce.record.entries import Continued, Round, Session
 from fedce.record.folder import RunFolder
 from fedce.record.ledger import FORMAT
 from fedce.record.results import results_of
+from fedce.site.cases import cases_csv
 
 
 class RoundSeen(Protocol):
@@ -102,10 +104,13 @@ def where_it_was(run_folder: RunFolder, plan: Plan) -> State:
     state, line = load_saved(run_folder.state_file, plan.initial_state())
     if line is not None and line["round"] not in {done.round_no for done in run_folder.rounds()}:
         run_folder.append(line)
+    if isinstance(plan, Participants) and isinstance(run_folder.ledger().part, Continued):
+        gone = {*plan.config.leave_out, *state.expelled}
+        state = replace(state, sites=tuple(sorted(plan.members.keys() - gone)))
     return state
 
 
-def check_unchanged(run_folder: RunFolder, start: Start, about: Mapping[str, Any]) -> None:
+def check_unchanged(run_folder: RunFolder, part: Session, about: Mapping[str, Any]) -> None:
     """Raise a RunError unless the run is continued with the data and settings that it was started with."""
     began = run_folder.ledger().fingerprints
     goes_on = {site: facts["fingerprint"] for site, facts in about["sites"].items()}
@@ -116,16 +121,16 @@ def check_unchanged(run_folder: RunFolder, start: Start, about: Mapping[str, Any
             raise RunError(
                 f"site {site!r} {what} since {run_folder.path} was started; restore it as it was, or start a new run"
             )
-    check_config(run_folder, start, about)
+    check_config(run_folder, part, about)
 
 
-def check_config(run_folder: RunFolder, start: Start, about: Mapping[str, Any]) -> None:
-    if (begun := start.format) != FORMAT:
+def check_config(run_folder: RunFolder, part: Session, about: Mapping[str, Any]) -> None:
+    if (begun := part.format) != FORMAT:
         raise RunError(
             f"{run_folder.ledger_file} has format {begun}, and this version of fedce writes format {FORMAT}; "
             "finish the run with the version that began it, or start a new run"
         )
-    if start.config != about["config"]:
+    if part.config != about["config"]:
         raise RunError(
             f"{run_folder.config_file} was changed since the run was started; restore it, or start a new run"
         )
@@ -187,6 +192,7 @@ def finish(
     # Evaluations recorded before a kill count, even if a site did not answer a second time.
     if run_folder.ledger().end is None:
         end = end_line(plan, state, replies, rejected)
+        _write_cases(run_folder, replies)
         if report and isinstance(plan, Participants):
             examples = _examples(plan, state, replies)
             write_examples(run_folder.examples_file, examples)
@@ -211,22 +217,32 @@ def _check_same(run_folder: RunFolder, recorded: Round, again: Round) -> None:
 
 
 def _write_models(run_folder: RunFolder, plan: Plan, state: State, replies: Mapping[str, Reply]) -> None:
-    about = {
-        "classes": {name: list(values) for name, values in plan.first.classes.items()},
-        "shape": (plan.n_channels, *plan.first.shape[1:]),
-    }
+    classes = {name: list(values) for name, values in plan.first.classes.items()}
 
-    def write(path: Path, params: Params) -> None:
+    def write(path: Path, params: Params, trained_by: Iterable[Member]) -> None:
+        about = {
+            "classes": classes,
+            "written": written_values(classes, [member.mask_values for member in trained_by]),
+            "shape": (plan.n_channels, *plan.first.shape[1:]),
+            "volumes": any(member.volumes for member in plan.members.values()),
+        }
         write_tensors(path, to_named(params), about)
 
     own = {site: reply.params for site, reply in replies.items() if reply.params is not None and plan.personal}
     if not plan.algorithm.traits.personal:
         federated = {site: model for site, model in own.items() if _keeps(replies[site]) != "alone"}
-        write(run_folder.model_file, _common_model(plan, state.params, federated))
+        write(run_folder.model_file, _common_model(plan, state.params, federated), plan.members.values())
         if (best := best_model(state, replies)) is not None:
-            write(run_folder.best_file, _common_model(plan, best, federated))
+            write(run_folder.best_file, _common_model(plan, best, federated), plan.members.values())
     for site, params in own.items():
-        write(run_folder.site_model_file(site), params)
+        write(run_folder.site_model_file(site), params, [plan.members[site]])
+
+
+def _write_cases(run_folder: RunFolder, replies: Mapping[str, Reply]) -> None:
+    """Write the single cases of sites on this machine; sites elsewhere keep theirs."""
+    cases = {site: reply.evaluation.cases for site, reply in replies.items() if reply.evaluation}
+    if any(cases.values()):
+        write_bytes(run_folder.cases_file, cases_csv(cases))
 
 
 def _keeps(reply: Reply) -> Choice:

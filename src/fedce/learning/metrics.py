@@ -16,7 +16,7 @@ from fedce.base.errors import ConfigError
 from fedce.base.ranges import MAX_METRICS, METRIC, SCORE, Range
 from fedce.base.registry import find, full_name
 from fedce.core.messages import Measured
-from fedce.core.scoring import Floats, Grouping
+from fedce.core.scoring import Floats, Grouping, dice_interval, known_mean
 
 # Torch and MONAI are imported where a metric is measured: a report needs the titles alone.
 if TYPE_CHECKING:
@@ -128,6 +128,11 @@ def _surface_dice(masks: Masks, tolerance: float) -> "Tensor":
     return found
 
 
+def _volume_difference(masks: Masks, tolerance: float) -> "Tensor":
+    predicted, truth = (mask.double().flatten(2).sum(dim=2) for mask in (masks.predicted, masks.truth))
+    return (predicted - truth).abs() / truth
+
+
 def _hd95(masks: Masks, tolerance: float) -> "Tensor":
     from monai.metrics import compute_hausdorff_distance
 
@@ -154,6 +159,14 @@ METRICS: Mapping[str, Metric] = {
             is_length=True,
             digits=1,
         ),
+        Metric(
+            name="volume_difference",
+            title="Volume difference",
+            of=_volume_difference,
+            undefined="where nothing is marked",
+            bounds=Range(0.0, 1e6),
+            higher_is_better=False,
+        ),
     )
 }
 
@@ -166,7 +179,8 @@ MOST_DIGITS = 12
 
 def metric_path(name: str) -> str:
     """The name, or the import path of a metric that an installed package offers (entry point fedce.metrics)."""
-    return full_name(name, NAMED, GROUP)
+    plain = name.replace("-", "_")
+    return plain if plain in NAMED else full_name(name, NAMED, GROUP)
 
 
 def _metric(path: str) -> Metric:
@@ -233,21 +247,30 @@ class Measures:
         """How each metric is shown, for the record."""
         return {metric.name: asdict(metric.heading) for metric in self.metrics}
 
-    def measure(self, masks: Sequence[Masks], grouping: Grouping, classes: Sequence[str]) -> dict[str, Measured]:
-        """Every metric on all 2-D images and volumes of a part; `masks` are in the order of the grouping."""
+    def measure(
+        self, masks: Sequence[Masks], grouping: Grouping, classes: Sequence[str], seed: int = 0
+    ) -> dict[str, tuple[Measured, Floats]]:
+        """Every metric on all 2-D images and volumes of a part: its means, and its values by (case, class).
+
+        `masks` are in the order of the grouping; the seed is for the intervals.
+        """
         in_mm = all(one.spacing for one in masks)
         # A mean over millimetres and pixels would be meaningless.
         masks = masks if in_mm else [replace(one, spacing=None) for one in masks]
-        found: dict[str, Measured] = {}
+        found: dict[str, tuple[Measured, Floats]] = {}
         for metric in self.metrics:
             values = np.stack([_values(metric, one, self.tolerance) for one in masks])
-            means = [None if np.isnan(mean) else metric.bounds.nearest(mean) for mean in grouping.mean(values).tolist()]
+            by_case = grouping.by_case(values)
+            means = [None if np.isnan(mean) else metric.bounds.nearest(mean) for mean in known_mean(by_case).tolist()]
+            of_cases = known_mean(by_case.T)
             undefined = np.isnan(values).sum(axis=0).tolist()
-            found[metric.name] = Measured(
+            measured = Measured(
                 by_class=dict(zip(classes, means, strict=True)),
                 undefined=dict(zip(classes, undefined, strict=True)),
                 unit="" if not metric.is_length else "mm" if in_mm else "px",
+                interval=dice_interval(of_cases[~np.isnan(of_cases)], seed),
             )
+            found[metric.name] = measured, by_case
         return found
 
     def problem_of(self, told: Mapping[str, Measured]) -> str | None:

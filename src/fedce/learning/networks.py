@@ -121,8 +121,8 @@ def check_fits(network: nn.Module, n_channels: int, n_classes: int, height: int,
         )
 
 
-def choose_device(name: str) -> torch.device:
-    """The torch device of this name; auto means CUDA, else MPS, else CPU."""
+def choose_device(name: str, key: str = "engine.device") -> torch.device:
+    """The torch device of this name, which `key` states; auto means CUDA, else MPS, else CPU."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     try:
@@ -131,5 +131,5 @@ def choose_device(name: str) -> torch.device:
             raise RuntimeError("expected auto, cpu, cuda, cuda:1 or mps")
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:  # torch asserts that it was built with CUDA.
-        raise ConfigError(f"engine.device {name!r} can't be used here: {_first_line(error)}") from None
+        raise ConfigError(f"{key} {name!r} can't be used here: {_first_line(error)}") from None
     return device

@@ -210,3 +210,18 @@ def mask_areas(sites: Sequence[SiteFacts]) -> str:
 def _ringed(colour: str) -> dict[str, Any]:
     """A mark that is visible on a bar of its own colour."""
     return {"color": colour, "markersize": 6, "markerfacecolor": "white", "markeredgewidth": 1.5}
+
+
+def case_scores(dice: Mapping[str, Sequence[float]]) -> str:
+    """The Dice of every case of each site, and the site's mean."""
+    with mpl.rc_context(STYLE):
+        figure, axes = new_axes("Dice", "")
+        figure.set_figheight(0.9 + 0.45 * len(dice))
+        axes.grid(axis="x", alpha=0.15, color=INK)
+        for i, values in enumerate(dice.values()):
+            axes.plot(values, [i] * len(values), "o", color=COLOURS[0], alpha=0.45, markersize=6, markeredgewidth=0)
+            axes.vlines(np.mean(values), i - 0.3, i + 0.3, color=COLOURS[4], linewidth=2)
+        axes.set_yticks(range(len(dice)), [short(name) for name in dice])
+        axes.set_ylim(len(dice) - 0.5, -0.5)
+        axes.set_xlim(-0.02, 1.02)
+    return to_svg(figure)

@@ -8,7 +8,7 @@ from fedce.core.messages import Measured
 from fedce.data import load_site
 from fedce.data.sites import with_n_channels
 from fedce.learning.metrics import Heading, Measures
-from fedce.questions.predict import check_names_no_code, load_learner
+from fedce.questions.loading import Which, check_names_no_code, load_model
 from fedce.record.folder import RunFolder
 from fedce.record.verify import Verdict
 from fedce.site.hospital import Hospital
@@ -46,9 +46,10 @@ def audit(run: RunFolder, site: str, data: str, *, trust_code: bool = False) -> 
     file = run.site_model_file(site) if own_model else run.model_file
     if file.exists() and digest_of(file) != end.files.get(str(file.relative_to(run.path))):
         return Verdict((f"{file.name} is not the file that the ledger ends with",), tuple(compared.facts))
-    learner, classes, shape = load_learner(run, own_model, trust_code=trust_code)
+    loaded = load_model(run, Which(own_model, trust_code=trust_code, device="cpu"))
+    learner, classes = loaded.learner, tuple(loaded.classes)
     measures = Measures.asked_by(config)
-    hospital = Hospital(with_n_channels(sites[0], shape[0]), learner, tuple(classes), config.seed, measures=measures)
+    hospital = Hospital(with_n_channels(sites[0], loaded.shape[0]), learner, classes, config.seed, measures=measures)
     found = hospital.evaluate(learner.params, None)
     if site in end.evaluations:
         said_of_it = end.evaluations[site].evaluation

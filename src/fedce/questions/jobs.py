@@ -33,6 +33,7 @@ from fedce.federation.lines import versions
 from fedce.federation.plan import FirstRound, Participants, resolve
 from fedce.federation.session import Observer, Result
 from fedce.learning.networks import choose_device
+from fedce.learning.pretrained import file_of
 from fedce.record.entries import Round
 from fedce.record.folder import RunFolder
 
@@ -82,7 +83,7 @@ class Store:
         what = resolved.model_dump(mode="json", exclude={"engine": True, "data": {"source"}})
         fingerprints = [site.fingerprint for site in self.sites(config.data)]
         device = str(choose_device(config.engine.device))
-        weights = [digest_of(Path(resolved.model.weights))] if resolved.model.weights else []
+        weights = [digest_of(file_of(Path(resolved.model.start)))] if resolved.model.start else []
         text = json.dumps([_code_version(), versions(), device, what, fingerprints, *weights], sort_keys=True)
         source = Path(config.data.source).name
         name = f"{source}-{config.algorithm.name.replace(':', '.')}-{config.seed}"

@@ -10,22 +10,21 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from fedce.base.errors import ConfigError, DataError, Problems, RunError
-from fedce.base.files import read_tensors, write_bytes, writing
+from fedce.base.files import write_bytes, writing
 from fedce.base.tables import DataConfig
-from fedce.core.params import Params, from_named
+from fedce.core.params import Params
 from fedce.data.dicom_seg import SEG_ENDING, seg_bytes
-from fedce.data.formats import DICOM, File, Formats
+from fedce.data.formats import DICOM, File, Formats, ending
 from fedce.data.newcases import by_case
 from fedce.data.overlays import overlay
-from fedce.data.pixels import Classes, with_channels
+from fedce.data.pixels import mask_values, with_channels
 from fedce.data.resizing import from_size, to_size
 from fedce.data.volumes import nifti_bytes, unsliced
-from fedce.federation.plan import code_of
-from fedce.learning import networks as models
-from fedce.learning.learner import Learner
+from fedce.questions.loading import Loaded, Which, check_names_no_code, load_model
 from fedce.record.folder import RunFolder
-from fedce.record.forms import ModelAbout, check
 
+COMMON = Which()
+Masks = NDArray[np.uint8]
 Target = Literal["nifti", "seg"]
 
 
@@ -33,90 +32,97 @@ def predict_files(
     run_path: Path,
     images: Sequence[Path],
     out: Path,
-    site: str | None = None,
+    which: Which = COMMON,
     *,
-    adapt: bool = False,
-    best: bool = False,
-    trust_code: bool = False,
     to: Target = "nifti",
+    replace: bool = False,
 ) -> Iterator[Path]:
-    """Segment images and volumes. `trust_code` allows Python code that the run names: network, loss and format.
+    """Segment images, volumes, and all of them in folders, whose inner paths are kept.
 
-    With `best`, the common model of the best round is used instead of that of the last round.
-    With `adapt`, the model's batch-norm statistics are estimated from these images, for a hospital that took no part.
-    An image gives NAME.png (the mask, with the values of data.classes) and NAME-overlay.png. A volume gives
+    An image gives NAME.png (the mask, with the values of the training masks) and NAME-overlay.png. A volume gives
     NAME.nii.gz, in the volume's place and orientation, and an overlay of the slice in which most was found. With
     `to` = "seg", a DICOM series gives NAME.dcm, a DICOM SEG, instead. Several modalities of a case are several files.
     """
     run = RunFolder.open(run_path)
-    if not trust_code:
+    if not which.trust_code:
         check_names_no_code(run, "data.format")
-    learner, classes, shape = load_learner(run, site, best=best, trust_code=trust_code)
+    loaded = load_model(run, which)
     formats = Formats.named_by(run.config.data.format)
-    stems = by_case([(formats.file(path), out / formats.stem(path)) for path in images], run.config.data, shape[0])
-    _check_targets(stems, to)
+    found = [one for path in images for one in _found(path, out, formats)]
+    stems = by_case(found, run.config.data, loaded.shape[0])
+    _check_targets(stems, to, replace=replace)
     # All files are checked before any mask is written, so that a bad file leaves nothing half-done.
     problems = Problems()
     for file, _ in stems:
         with problems.collected():
-            _check_channels(file, shape)
-    problems.raise_any(f"{len(images)} images")
-    if adapt:
-        learner.load(_adapted(learner, [file for file, _ in stems], run.config.data, shape))
+            _check_channels(file, loaded.shape[0])
+    problems.raise_any(f"{len(stems)} images")
+    if which.adapt:
+        loaded.learner.load(_adapted(loaded, [file for file, _ in stems], run.config.data))
     for file, stem in stems:
-        if file.is_volume:
-            yield _predict_volume(file, _targets(file, stem, to), run.config.data, learner, classes, shape)
-        else:
-            yield _predict_image(file, _targets(file, stem, to), run.config.data, learner, classes, shape)
+        predict = _predict_volume if file.is_volume else _predict_image
+        yield predict(file, _targets(file, stem, to), run.config.data, loaded)
 
 
-Shape = tuple[int, int, int]
-"""Channels, height and width of the images that the network was trained on."""
-Masks = NDArray[np.uint8]
-
-
-def _check_channels(file: File, shape: Shape) -> None:
+def _check_channels(file: File, expected: int) -> None:
     """Read the file, and refuse it if it has other modalities than the network takes."""
     n = len(file.channels()) if file.is_volume else len(file.image())
-    if n != shape[0] and (file.has_modalities or shape[0] not in (1, 3)):
-        raise DataError(f"{file.path} has {n} modalities or channels, and the network takes {shape[0]}")
+    if n != expected and (file.has_modalities or expected not in (1, 3)):
+        raise DataError(f"{file.path} has {n} modalities or channels, and the network takes {expected}")
 
 
-def _predict_image(
-    file: File, targets: tuple[Path, Path], data: DataConfig, learner: Learner, classes: Classes, shape: Shape
-) -> Path:
+def _found(path: Path, out: Path, formats: Formats) -> list[tuple[File, Path]]:
+    """A file, a series, or all files and series in a folder, each with the path of its mask without an ending."""
+    if not path.is_dir() or _is_series(path, formats):
+        return [(formats.file(path), out / formats.stem(path))]
+    inside = [one for one in sorted(path.rglob("*")) if not _is_hidden(one.relative_to(path))]
+    series = {one for one in inside if one.is_dir() and _is_series(one, formats)}
+    chosen = [one for one in inside if one in series or (one.is_file() and ending(one, formats.known))]
+    kept = [one for one in chosen if not series & set(one.parents)]
+    if not kept:
+        known = ", ".join(end for one in formats.known for end in one.endings)
+        raise DataError(f"there is no image in {path}; expected files that end in {known}")
+    return [(formats.file(one), out / one.relative_to(path).with_name(formats.stem(one))) for one in kept]
+
+
+def _is_series(path: Path, formats: Formats) -> bool:
+    return any(one.is_folder is not None and one.is_folder(path) for one in formats.known)
+
+
+def _is_hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
+
+
+def _predict_image(file: File, targets: tuple[Path, Path], data: DataConfig, loaded: Loaded) -> Path:
     pixels = file.image(data.intensity)
-    masks = _segment(pixels[None], data, learner, shape)[0]
+    masks = _segment(pixels[None], data, loaded)[0]
     target, picture = targets
-    _save(target, Image.fromarray(mask_values(masks, classes)))
+    _save(target, Image.fromarray(mask_values(masks, loaded.written)))
     _save(picture, overlay(pixels, masks))
     return target
 
 
-def _predict_volume(
-    file: File, targets: tuple[Path, Path], data: DataConfig, learner: Learner, classes: Classes, shape: Shape
-) -> Path:
+def _predict_volume(file: File, targets: tuple[Path, Path], data: DataConfig, loaded: Loaded) -> Path:
     volume = file.channels()[0]
     values = file.slices(data.plane, data.intensity)
-    masks = np.stack([_segment(values[z : z + 1], data, learner, shape)[0] for z in range(len(values))])
+    masks = np.stack([_segment(values[z : z + 1], data, loaded)[0] for z in range(len(values))])
     target, picture = targets
     if target.suffix == SEG_ENDING:
-        of_class = {name: unsliced(masks[:, i], volume, data.plane) for i, name in enumerate(classes)}
+        of_class = {name: unsliced(masks[:, i], volume, data.plane) for i, name in enumerate(loaded.classes)}
         write_bytes(target, seg_bytes(of_class, file.path))
     else:
-        labels = np.stack([mask_values(mask, classes) for mask in masks])
+        labels = np.stack([mask_values(mask, loaded.written) for mask in masks])
         write_bytes(target, nifti_bytes(unsliced(labels, volume, data.plane)))
     most = int(masks.any(axis=1).sum(axis=(1, 2)).argmax())
     _save(picture, overlay(values[most], masks[most]))
     return target
 
 
-def _adapted(learner: Learner, files: Sequence[File], data: DataConfig, shape: Shape) -> Params:
-    """The model with batch-norm statistics of all these images and of all slices of volumes."""
-    if not learner.layout.running_statistics:
-        raise ConfigError("--adapt: this model has no batch norm whose statistics could be estimated; leave it out")
-    pixels = [picture for file in files for picture in _pictures(file, data)]
-    return learner.adapted(learner.params, torch.from_numpy(_fitted(pixels, data, shape)))
+def _adapted(loaded: Loaded, files: Sequence[File], data: DataConfig) -> Params:
+    """The model with statistics of these images; the slices of a volume are images."""
+    pixels = [image for file in files for image in _pictures(file, data)]
+    images = torch.from_numpy(_fitted(pixels, data, loaded)).to(loaded.learner.device)
+    return loaded.learner.adapted(loaded.learner.params, images)
 
 
 def _pictures(file: File, data: DataConfig) -> Masks:
@@ -124,72 +130,21 @@ def _pictures(file: File, data: DataConfig) -> Masks:
     return file.slices(data.plane, data.intensity) if file.is_volume else file.image(data.intensity)[None]
 
 
-def _fitted(images: Iterable[Masks], data: DataConfig, shape: Shape) -> Masks:
+def _fitted(images: Iterable[Masks], data: DataConfig, loaded: Loaded) -> Masks:
     """The images, resized as the network takes them."""
-    n_channels, height, width = shape
+    n_channels, height, width = loaded.shape
     return np.stack([to_size(with_channels(image, n_channels), (height, width), data.resize) for image in images])
 
 
-def _segment(images: Masks, data: DataConfig, learner: Learner, shape: Shape) -> Masks:
+def _segment(images: Masks, data: DataConfig, loaded: Loaded) -> Masks:
     """Masks (n, classes, height, width) of images (n, channels, height, width), 0 or 1."""
-    found = learner.predict(_fitted(images, data, shape)).astype(np.uint8)
+    found = loaded.learner.predict(_fitted(images, data, loaded)).astype(np.uint8)
     return np.stack([from_size(mask, (images.shape[2], images.shape[3]), data.resize) for mask in found])
 
 
 def _save(path: Path, picture: Image.Image) -> None:
     with writing(path) as aside:
         picture.save(aside, format="PNG")
-
-
-def load_learner(
-    run: RunFolder, site: str | None, *, best: bool = False, trust_code: bool
-) -> tuple[Learner, Classes, Shape]:
-    """The run's network with its weights, its classes, and the shape of the images that it was trained on."""
-    config = run.config
-    if not trust_code:
-        check_names_no_code(run, "model.name", "train.loss")
-    if site and best:
-        raise ConfigError("--best is for the common model; a site's own model is its last: leave out --site or --best")
-    path = run.site_model_file(site) if site else run.best_file if best else run.model_file
-    if not path.exists():
-        own = sorted(file.stem for file in run.site_model_file("").parent.glob("*.safetensors"))
-        if own:
-            raise RunError(f"each site of {run.path} has its own model: add --site, one of {', '.join(own)}")
-        if run.model_file.exists():
-            raise RunError(f"{run.path} has one model for all sites; leave out --site")
-        raise RunError(f"{run.path} has no {path.name}; finish it with 'fedce run --resume {run.path}'")
-    tensors, about = read_tensors(path)
-    check(ModelAbout, about, str(path))
-    classes: Classes = about["classes"]
-    network = models.build(config.model, about["shape"][0], len(classes), config.seed)
-    learner = Learner(network, config.train, config.data.normalize, torch.device("cpu"))
-    try:
-        learner.load(from_named(learner.layout, tensors))
-    except ValueError as error:
-        raise RunError(f"{path} does not fit [model] in {run.config_file}: {error}") from None
-    n_channels, height, width = about["shape"]
-    return learner, classes, (n_channels, height, width)
-
-
-def check_names_no_code(run: RunFolder, *keys: str) -> None:
-    """Refuse a run whose config names code at these keys, or in these lists, that this command would run."""
-    code = {key: path for key, path in code_of(run.config).items() if key in keys or key.partition(".")[0] in keys}
-    if code:
-        named = ", ".join(f"{key} = {path}" for key, path in code.items())
-        raise ConfigError(f"{run.config_file} names code that would be run ({named}); add --trust-code if you trust it")
-
-
-def mask_values(masks: Masks, classes: Classes) -> NDArray[np.uint8]:
-    """One mask value for each pixel: the value of exactly the classes found there, else of the last class found."""
-    members = [set(values) for values in classes.values()]
-    result = np.zeros(masks.shape[1:], np.uint8)
-    for i, mask in enumerate(masks):
-        result[mask > 0] = max(members[i])
-    # If several values stand for the same classes, the largest is written.
-    by_classes = {tuple(value in own for own in members): value for value in sorted(set.union(*members))}
-    for found, value in by_classes.items():
-        result[np.all([(mask > 0) == here for mask, here in zip(masks, found, strict=True)], axis=0)] = value
-    return result
 
 
 def _targets(file: File, stem: Path, to: Target) -> tuple[Path, Path]:
@@ -200,14 +155,17 @@ def _targets(file: File, stem: Path, to: Target) -> tuple[Path, Path]:
     return stem.with_name(mask), stem.with_name(f"{stem.name}-overlay.png")
 
 
-def _check_targets(stems: Sequence[tuple[File, Path]], to: Target) -> None:
-    """Refuse to overwrite an input, and two masks with the same name."""
-    targets: set[Path] = set()
+def _check_targets(stems: Sequence[tuple[File, Path]], to: Target, *, replace: bool) -> None:
+    """Refuse to overwrite an input, two masks with the same name and, without `replace`, any file."""
+    targets: dict[Path, None] = {}
     for file, stem in stems:
         for target in _targets(file, stem, to):
             if target in targets:
                 raise DataError(f"two images would write {target}; give them other names or run them apart")
-            targets.add(target)
+            targets[target] = None
     for file, _ in stems:
         if file.path.resolve() in {target.resolve() for target in targets}:
             raise DataError(f"{file.path} would be overwritten by its mask; choose another --out")
+    if not replace and (there := [target for target in targets if target.exists()]):
+        more = f" and {len(there) - 1} more files" if len(there) > 1 else ""
+        raise RunError(f"{there[0]}{more} would be overwritten; add --replace, or choose another --out")

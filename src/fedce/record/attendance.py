@@ -6,7 +6,7 @@ from fedce import algorithms
 from fedce.core.best import has_stalled
 from fedce.core.draw import Draw
 from fedce.record.checks import Part
-from fedce.record.entries import End, Join, Round
+from fedce.record.entries import Continued, End, Join, Round
 from fedce.record.folder import RunFolder
 from fedce.record.ledger import Ledger
 
@@ -34,6 +34,9 @@ class Attendance(Part):
         for number, line in enumerate(ledger, 1):
             if isinstance(line, Join):
                 members.add(line.site)
+            elif isinstance(line, Continued):
+                self._members(f"line {number}", line, members)
+                members = set(line.sites) if self.is_local else members
             elif isinstance(line, Round):
                 self._round(f"line {number}", line, members)
             elif isinstance(line, End):
@@ -41,9 +44,16 @@ class Attendance(Part):
                 self._present(f"line {number}", line.evaluations, line, members, reasons)
         self.facts.append(f"in {len(ledger.rounds)} rounds every site took part, or the ledger says why not")
 
+    def _members(self, where: str, line: Continued, before: Collection[str]) -> None:
+        """Members that came or went at a continuation are named."""
+        stated = {*before, *line.changed.joined} - {*line.changed.left}
+        if self.is_local and stated != set(line.sites):
+            different = ", ".join(sorted(stated ^ set(line.sites)))
+            self.problems.append(f"{where}: the line does not say that {different} came or went")
+
     def _rounds(self, ledger: Ledger) -> None:
         n_rounds = len(ledger.rounds)
-        expected = self.config.n_rounds if set(ledger.begun.sites) - set(self.config.leave_out) else 0
+        expected = self.config.n_rounds if set(ledger.fingerprints) - set(self.config.leave_out) else 0
         if ledger.end is None or n_rounds == expected:
             return
         scores = [done.mean_score for done in ledger.rounds]
@@ -110,6 +120,9 @@ class Draws(Part):
             if isinstance(line, Join) and line.site not in (*draws, *leave_out):
                 # The ledger does not say from which round on a late comer may be drawn.
                 self.unchecked.append(f"which sites are drawn after round {n_checked}: {line.site} joined late")
+                return
+            if isinstance(line, Continued) and line.changed.joined + line.changed.left:
+                self.unchecked.append(f"which sites are drawn after round {n_checked}: members came or went")
                 return
             if not isinstance(line, Round):
                 continue

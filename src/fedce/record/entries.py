@@ -67,7 +67,7 @@ class DataFacts(Form):
 
 
 class Session(Line):
-    """The line of a start or a resume."""
+    """The line of a start, a resume or a continuation."""
 
     format: Annotated[int, Field(ge=1, strict=True)] = 1
     command: str = ""
@@ -98,6 +98,33 @@ class Start(Session):
 
 class Resume(Session):
     kind: Literal["resume"]
+
+
+class Changed(Form):
+    """What a finished run goes on with."""
+
+    rounds: Annotated[list[Count], Field(min_length=2, max_length=2)]
+    """The rounds of the experiment before and from now on."""
+    joined: list[str] = Field(default_factory=list)
+    left: list[str] = Field(default_factory=list)
+    """Members that have come and gone; credit stays. Empty if sites are on other machines: they join and leave by
+    themselves."""
+
+
+class Continued(Session):
+    """A finished run goes on, with more rounds and perhaps other members; the end before this line stays."""
+
+    kind: Literal["continued"]
+    changed: Changed
+
+    @property
+    def summary(self) -> str:
+        members = [f"; {word}: {', '.join(names)}" for word, names in self._members if names]
+        return f"after round {self.round_no}, to round {self.changed.rounds[1]}{''.join(members)}; {self.command}"
+
+    @property
+    def _members(self) -> tuple[tuple[str, list[str]], ...]:
+        return ("joined", self.changed.joined), ("left", self.changed.left)
 
 
 class Signed(Form):
@@ -232,6 +259,7 @@ class MeasuredFacts(Form):
     by_class: Annotated[dict[str, MetricValue | None], Field(min_length=1)]
     undefined: Mapping[str, Images]
     unit: Literal["", "mm", "px"]
+    interval: Annotated[list[MetricValue], Field(min_length=2, max_length=2)] | None = None
 
 
 class BesideFacts(Form):
@@ -302,6 +330,7 @@ class Publish(Line):
 LINES: Mapping[str, type[Line]] = {
     "start": Start,
     "resume": Resume,
+    "continued": Continued,
     "round": Round,
     "join": Join,
     "event": Event,

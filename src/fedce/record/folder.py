@@ -1,11 +1,12 @@
 """A run folder: the record of a run that people keep, check and resume from.
 
-config.toml      the resolved experiment
+config.toml      the resolved experiment; config-until-round-N.toml the one before a continuation
 splits.json      which file is in which split
 ledger.jsonl     one line for the start, each round and the end, each with the hash of the line before
 checkpoint/      the server's state and the sites' memories
 results.json     contributions, Dice, fairness, versions
 model.safetensors, models/<site>.safetensors where each site has its own
+cases.csv        the metrics of every test case, if the sites are on this machine
 examples.png     an image of each site's first test case with what the model finds in it
 report.html
 """
@@ -23,7 +24,7 @@ from typing import Any
 from fedce.base import config as configs
 from fedce.base.errors import RunError
 from fedce.base.files import append_line, digest_of, read_sealed, write_bytes, write_sealed
-from fedce.record.entries import Line, Round, line_of
+from fedce.record.entries import Continued, Line, Round, line_of
 from fedce.record.forms import Results, check
 from fedce.record.ledger import NO_LINE, Ledger, check_format, content_of, signed_text
 
@@ -47,9 +48,11 @@ class RunFolder:
         self.best_file = path / "best.safetensors"
         self.report_file = path / "report.html"
         self.examples_file = path / "examples.png"
+        self.cases_file = path / "cases.csv"
         self.splits_file = path / "splits.json"
         self.log_file = path / "error.log"
         self.lock_file = path / ".lock"
+        self.next_folder = path / ".next"
         self.state_file = path / "checkpoint" / "state.safetensors"
         self.memory_folder = path / "checkpoint" / "sites"
         self.sign: Callable[[str], str] | None = None
@@ -106,14 +109,44 @@ class RunFolder:
     def write_config(self, config: configs.Config) -> None:
         write_bytes(self.config_file, configs.dumps(config).encode())
 
+    def config_until(self, n_rounds: int) -> Path:
+        """The experiment of the first rounds, if the run was continued after them."""
+        return self.path / f"config-until-round-{n_rounds}.toml"
+
+    def prepare(self, config: configs.Config) -> Path:
+        """Write the experiment of a continuation aside; `settle` puts it in place once the ledger has its line."""
+        shutil.rmtree(self.next_folder, ignore_errors=True)
+        self.next_folder.mkdir()
+        write_bytes(self.next_folder / self.config_file.name, configs.dumps(config).encode())
+        return self.next_folder
+
+    def settle(self) -> None:
+        """Complete a continuation that the ledger holds, or drop one that it does not hold: a kill may come between."""
+        prepared = self.next_folder / self.config_file.name
+        if prepared.exists():
+            part = self.ledger().part
+            if isinstance(part, Continued) and part.config_file == digest_of(prepared):
+                write_bytes(self.config_until(part.round_no), self.config_file.read_bytes())
+                if (splits := self.next_folder / self.splits_file.name).exists():
+                    splits.replace(self.splits_file)
+                for stale in (self.results_file, self.report_file):
+                    stale.unlink(missing_ok=True)
+                prepared.replace(self.config_file)  # Last: as long as it is there, this can be repeated.
+        shutil.rmtree(self.next_folder, ignore_errors=True)
+
     def remove(self) -> None:
         """Delete the files that a run has written, and nothing else in the folder."""
         # Configuration and lock last: while they exist, an interrupted removal can be repeated.
-        for own in (self.path / "checkpoint", self.path / "models"):
+        for own in (self.path / "checkpoint", self.path / "models", self.next_folder):
             shutil.rmtree(own, ignore_errors=True)
-        pages = (self.report_file, self.examples_file)
+        pages = (self.report_file, self.examples_file, self.cases_file)
         files = (self.results_file, self.model_file, self.best_file, *pages, self.splits_file, self.log_file)
-        extra = (*self.path.glob("value-*.json"), *self.path.glob("member-*.html"), *self.path.glob("allocation.*"))
+        extra = (
+            *self.path.glob("config-until-round-*.toml"),
+            *self.path.glob("value-*.json"),
+            *self.path.glob("member-*.html"),
+            *self.path.glob("allocation.*"),
+        )
         for file in (*files, *extra, self.ledger_file, self.config_file, self.lock_file):
             file.unlink(missing_ok=True)
 
@@ -192,7 +225,7 @@ class RunFolder:
             raise RunError(
                 f"{self.ledger_file}, line {len(ledger)}, is not what the coordinator signed: the ledger was changed"
             )
-        started_with = ledger.start.config_file if ledger.start else None
+        started_with = ledger.part.config_file if ledger.part else None
         if started_with is not None and started_with != digest_of(self.config_file):
             raise RunError(f"{self.config_file} was changed since the run was started; restore it, or start a new run")
 

@@ -126,6 +126,7 @@ class Results(Form):
     metrics_by_class: dict[str, dict[str, dict[str, MetricValue | None]]] = {}
     metrics_undefined: dict[str, dict[str, dict[str, Count]]] = {}
     metrics_unit: dict[str, dict[str, str]] = {}
+    metrics_interval: dict[str, dict[str, Annotated[list[MetricValue], Field(min_length=2, max_length=2)] | None]] = {}
     metrics_shown: dict[str, Heading] = {}
     validation_dice: dict[str, Score]
     validation_interval: dict[str, Interval | None] = {}
@@ -243,12 +244,19 @@ class Study(Form):
     outcomes: Annotated[list[_Outcome], Field(min_length=1)]
 
 
+_ValuesByClass = Annotated[
+    dict[str, Annotated[list[Annotated[int, Field(ge=0, le=255)]], Field(min_length=1)]], Field(min_length=1)
+]
+
+
 class ModelAbout(Form):
     """The description beside a model's tensors."""
 
-    classes: Annotated[
-        dict[str, Annotated[list[Annotated[int, Field(ge=0, le=255)]], Field(min_length=1)]], Field(min_length=1)
-    ]
+    classes: _ValuesByClass
+    written: _ValuesByClass | None = None
+    """The values of each class that a predicted mask holds; files of earlier versions do not say it."""
+    volumes: bool | None = None
+    """Whether the sites have volumes; files of earlier versions do not say it."""
     shape: Annotated[list[Annotated[int, Field(ge=1, le=4096)]], Field(min_length=3, max_length=3)]
     """Channels, height and width."""
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from fedce.base.errors import RunError
 from fedce.base.identity import is_signed
 from fedce.core.recorded import Flag
-from fedce.record.entries import DataFacts, End, Join, Line, Round, Session, Start
+from fedce.record.entries import Continued, DataFacts, End, Join, Line, Round, Session, Start
 
 NO_LINE = "0" * 64
 FORMAT = 4
@@ -60,9 +60,15 @@ class Ledger:
         return self.of(Round)
 
     @cached_property
+    def part(self) -> Start | Continued | None:
+        """The line with which the run, or its latest continuation, began."""
+        return next((line for line in reversed(self.lines) if isinstance(line, Start | Continued)), None)
+
+    @cached_property
     def end(self) -> End | None:
-        """The end, if the run has ended."""
-        return next(iter(self.of(End)), None)
+        """The end, if the run has ended; an end from which the run was continued does not count."""
+        since = self.lines.index(self.part) if self.part else 0
+        return next((line for line in self.lines[since:] if isinstance(line, End)), None)
 
     @property
     def format(self) -> int:
@@ -74,7 +80,7 @@ class Ledger:
         """What is recorded of each site's data: counts and a fingerprint."""
         facts: dict[str, DataFacts] = {}
         for line in self.lines:
-            if isinstance(line, Start):
+            if isinstance(line, Start | Continued):
                 facts |= line.sites
             elif isinstance(line, Join):
                 facts.setdefault(line.site, line.member)
@@ -82,8 +88,8 @@ class Ledger:
 
     @property
     def fingerprints(self) -> dict[str, str]:
-        """A fingerprint of each site's data when the run was started."""
-        return {site: facts.fingerprint for site, facts in self.start.sites.items()} if self.start else {}
+        """A fingerprint of each member's data when the run, or its latest continuation, began."""
+        return {site: facts.fingerprint for site, facts in self.part.sites.items()} if self.part else {}
 
     @property
     def last_is_signed(self) -> bool:

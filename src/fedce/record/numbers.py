@@ -11,7 +11,7 @@ from fedce.guard.border import FAR_STATISTICS, HARMFUL_STATISTICS, SEEN_AT_THE_B
 from fedce.guard.guarded import flags_by_guard
 from fedce.guard.statistics import FAR, is_harmful
 from fedce.record.checks import Part
-from fedce.record.entries import End, Round
+from fedce.record.entries import Continued, End, Round
 from fedce.record.folder import RunFolder
 from fedce.record.ledger import Ledger
 from fedce.record.results import results_of
@@ -64,18 +64,24 @@ class Replayed(Part):
         super().__init__()
         rounds, name = numbered_rounds(ledger), run.config.algorithm.name
         self.algorithm = algorithms.built_in(run.config, ledger.format)
-        ends = [end.shares for end in ledger.of(End)]
         if self.algorithm is None or not self._is_recorded(self.algorithm, rounds):
-            if rounds:
-                last = ledger.rounds[-1].shares
-                self._ended([{site: share for site, share in end.items() if site in last} for end in ends], last)
+            last: Mapping[str, float] = {}
+            for line in ledger:
+                if isinstance(line, Round):
+                    last = line.shares
+                elif isinstance(line, End) and last:
+                    self._ended({site: share for site, share in line.shares.items() if site in last}, last)
             self.unchecked.append(f"the shares of {name}: they don't follow from the ledger alone")
             return
         if ledger.format >= 3:
             self._ranges(rounds)
         replayer = self.algorithm.replay()
         shares: Mapping[str, float] = {}
-        for number, done in rounds:
+        for number, done in enumerate(ledger, 1):
+            if isinstance(done, End):
+                self._ended(done.shares, shares)
+            if not isinstance(done, Round):
+                continue
             rho, shares, problems = replayer.round(done.facts)
             self.problems += [f"line {number}, {site}: {what}" for site, what in problems]
             self._flags(number, done)
@@ -86,7 +92,6 @@ class Replayed(Part):
             what = "shares"
             self.unchecked.append(f"the weights of {name}: they follow from the models, which the ledger does not hold")
         self.facts.append(f"{what} of {len(rounds)} rounds worked out again")
-        self._ended(ends, shares)
 
     def _is_recorded(self, algorithm: Algorithm, rounds: NumberedRounds) -> bool:
         """Whether the ledger holds what shares follow from; if only a later line lacks it, the line was changed."""
@@ -95,12 +100,11 @@ class Replayed(Part):
         except LookupError:
             return False
 
-    def _ended(self, ends: Sequence[Mapping[str, float]], shares: Mapping[str, float]) -> None:
-        """The shares in the end's line are those of the last round."""
-        for ended in ends:
-            for site in sorted({*shares, *ended}):
-                if not abs(ended.get(site, 0.0) - shares.get(site, 0.0)) <= SAME_SHARE:
-                    self.problems.append(f"the end gives {site} {ended.get(site)}, but the rounds {shares.get(site)}")
+    def _ended(self, ended: Mapping[str, float], shares: Mapping[str, float]) -> None:
+        """The shares in an end's line are those of the last round before it."""
+        for site in sorted({*shares, *ended}):
+            if not abs(ended.get(site, 0.0) - shares.get(site, 0.0)) <= SAME_SHARE:
+                self.problems.append(f"the end gives {site} {ended.get(site)}, but the rounds {shares.get(site)}")
 
     def _ranges(self, rounds: NumberedRounds) -> None:
         for number, done in rounds:
@@ -131,9 +135,9 @@ class ResultsAgain(Part):
         super().__init__()
         files = ledger.end.files if ledger.end else {}
         self._files(run, files, "the ledger ends with")
-        if digest := ledger.begun.splits:
+        if digest := (ledger.part or ledger.begun).splits:
             self._files(run, {run.splits_file.name: digest}, "the run was started with")
-        self._uncovered(run, {*files, *((run.splits_file.name,) if digest else ())})
+        self._uncovered(run, ledger, {*files, *((run.splits_file.name,) if digest else ())})
         if ledger.end is None:
             if run.results_file.exists():
                 self.problems.append("the run has results, but the ledger has no end: its last lines are gone")
@@ -165,9 +169,10 @@ class ResultsAgain(Part):
             else:
                 self.facts.append(f"{name} is the file that {which}")
 
-    def _uncovered(self, run: RunFolder, covered: Collection[str]) -> None:
+    def _uncovered(self, run: RunFolder, ledger: Ledger, covered: Collection[str]) -> None:
         """Files that the ledger does not cover: anybody may have changed them."""
-        known = {*COVERED, *covered}
+        earlier = [run.config_until(line.round_no).name for line in ledger.of(Continued)]
+        known = {*COVERED, *covered, *earlier}
         beside = [file for file in sorted(run.path.iterdir()) if file.name not in known]
         models = [file for file in sorted((run.path / "models").glob("*")) if f"models/{file.name}" not in covered]
         names = [str(file.relative_to(run.path)) for file in (*beside, *models)]

@@ -156,6 +156,8 @@ def _metrics(evaluations: Mapping[str, Evaluation]) -> dict[str, Any]:
     dice = {site: its.test_dice for site, its in evaluations.items()}
     dice_by_class = {site: dict(its.test_dice_by_class) for site, its in evaluations.items()}
 
+    any_interval = any(found.interval for by_site in told.values() for found in by_site.values())
+
     def of_all(value: Callable[[Measured], Any]) -> dict[str, Any]:
         return {name: {site: value(found) for site, found in by_site.items()} for name, by_site in told.items()}
 
@@ -164,6 +166,8 @@ def _metrics(evaluations: Mapping[str, Evaluation]) -> dict[str, Any]:
         "metrics_by_class": {"dice": dice_by_class, **of_all(lambda found: dict(found.by_class))},
         "metrics_undefined": of_all(lambda found: dict(found.undefined)),
         "metrics_unit": of_all(lambda found: found.unit),
+        # Ledgers of earlier versions hold no intervals of metrics.
+        **({"metrics_interval": of_all(lambda found: _ends(found.interval))} if any_interval else {}),
     }
 
 

@@ -11,7 +11,7 @@ from fedce.base.identity import held_key
 from fedce.record.attendance import Attendance, Draws
 from fedce.record.ballots import BallotsHeld
 from fedce.record.checks import Part
-from fedce.record.entries import End, Line, Resume, Round, Session, Start, line_of
+from fedce.record.entries import Continued, End, Line, Resume, Round, Session, Start, line_of
 from fedce.record.folder import RunFolder
 from fedce.record.ledger import NO_LINE, Ledger, check_format, content_of
 from fedce.record.numbers import Replayed, ResultsAgain, Statistics
@@ -27,7 +27,7 @@ NEW_FIELDS: Mapping[int, Mapping[str, tuple[str, ...]]] = {
 """Keys that every line of a kind holds from a format on, and no line of an earlier format."""
 DRAWN_BEFORE = "asked"
 """Before format 3, a round's line names the asked sites only if sites are drawn."""
-_DONE = {"start": "started", "resume": "continued"}
+_DONE = {"start": "started", "resume": "continued", "continued": "continued"}
 
 
 @dataclass(frozen=True)
@@ -189,6 +189,12 @@ def _order(ledger: Ledger) -> Iterator[str]:
     for number, line in enumerate(ledger, 1):
         if isinstance(line, Start) and number > 1:
             yield f"line {number} is a second start"
+        if isinstance(line, Continued):
+            if ended is None:
+                yield f"line {number} continues a run that has not ended"
+            if line.round_no != expected:
+                yield f"line {number} continues after round {line.round_no}, but {expected} rounds are there"
+            ended = None
         # A run that was killed between its end and its results is resumed only to write the results.
         if ended is not None and isinstance(line, Round | End | Start):
             yield f"line {number} is {line.kind!r}, and follows the end in line {ended}"
@@ -204,7 +210,7 @@ def _format(ledger: Ledger) -> Iterator[str]:
     """The ledger is of the format that its first line states: it holds what that format has, and nothing later."""
     stated = ledger.format
     for number, line in enumerate(ledger, 1):
-        if isinstance(line, Resume) and line.format != stated:
+        if isinstance(line, Resume | Continued) and line.format != stated:
             yield f"line {number} has format {line.format}, but line 1 format {stated}"
         # If sites are on other machines, the coordinator does not know their splits.
         if isinstance(line, Start) and (line.splits is not None) != (stated >= 3 and line.run is None):
@@ -219,7 +225,14 @@ def _format(ledger: Ledger) -> Iterator[str]:
 
 def _config(run: RunFolder, ledger: Ledger) -> Iterator[str]:
     """The experiment that the ledger is checked by is the one that the run was started, and continued, with."""
-    digest = digest_of(run.config_file)
+    continued = [number for number, line in enumerate(ledger, 1) if isinstance(line, Continued)]
     for number, line in enumerate(ledger, 1):
-        if isinstance(line, Session) and line.config_file != digest:
-            yield f"line {number}: {run.config_file.name} is not the file that the run was {_DONE[line.kind]} with"
+        if not isinstance(line, Session):
+            continue
+        # The experiment of an earlier part has the number of its rounds in its name.
+        following = next((ledger.lines[later - 1] for later in continued if later > number), None)
+        file = run.config_until(following.round_no) if isinstance(following, Continued) else run.config_file
+        if not file.exists():
+            yield f"line {number}: {file.name} is missing, with which the run was {_DONE[line.kind]}"
+        elif line.config_file != digest_of(file):
+            yield f"line {number}: {file.name} is not the file that the run was {_DONE[line.kind]} with"

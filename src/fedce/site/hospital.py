@@ -16,13 +16,13 @@ from fedce.base.files import Arrays, read_tensors, write_tensors
 from fedce.base.ranges import SCORE
 from fedce.core.algorithm import Algorithm
 from fedce.core.codec import decode, encode
-from fedce.core.messages import Evaluation, Measured, Member, Reply, Task
+from fedce.core.messages import CaseScores, Evaluation, Measured, Member, Reply, Task, Unit
 from fedce.core.params import Layout, Params, Vector, completed, part_of
 from fedce.core.scoring import MIN_CASES, Floats, Grouping, dice_interval
 from fedce.core.site import Compared, Memory, Moments, Pull, Site, Trained
 from fedce.data import SiteData
 from fedce.learning.learner import Batch, Learner, check_finite
-from fedce.learning.metrics import DICE_ALONE, Masks, Measures
+from fedce.learning.metrics import DICE, DICE_ALONE, Masks, Measures
 from fedce.site.own import ForItself, step_alone, with_own_models
 
 NOTHING_MORE = ForItself()
@@ -42,6 +42,8 @@ def member_of(data: SiteData, classes: Mapping[str, Sequence[int]]) -> Member:
         classes={name: tuple(values) for name, values in classes.items()},
         labelled=() if data.labelled is None else tuple(list(classes)[i] for i in data.labelled),
         fingerprint=data.fingerprint,
+        mask_values=data.train_values,
+        volumes=data.has_volumes,
         **{f"n_{part}_cases": n for part, n in data.n_cases_by_part.items()},
     )
 
@@ -136,15 +138,34 @@ class Hospital:
         return fractions
 
     def evaluate(self, params: Params, without: Params | None) -> Evaluation:
-        test, seed = self._dice(params, self._test), round_seed(0, self.name, 0)
-        by_class = dict(zip(self.class_names, test.mean(axis=0).tolist(), strict=True))
+        tested, seed = self.test(params), round_seed(0, self.name, 0)
         return Evaluation(
             validation_dice=self.score(params),
-            test_dice_by_class=by_class,
+            test_dice_by_class=tested.dice_by_class,
             test_dice_without=float(self._dice(without, self._test).mean()) if without else None,
             validation_interval=dice_interval(self._validate(params), seed),
-            test_interval=dice_interval(test.mean(axis=1), seed),
-            metrics=self._measured(params) if self.measures.metrics else {},
+            test_interval=tested.dice_interval,
+            metrics=tested.metrics,
+            cases=tested.cases,
+        )
+
+    def test(self, params: Params) -> "Tested":
+        """Dice and the other metrics on the test cases."""
+        dice, seed = self._dice(params, self._test), round_seed(0, self.name, 0)
+        measured = self._measured(params, seed) if self.measures.metrics else {}
+        metrics = {name: found for name, (found, _) in measured.items()}
+        by_case = {DICE: dice, **{name: values for name, (_, values) in measured.items()}}
+        unit: Unit = next((found.unit for found in metrics.values() if found.unit), "")
+        cases = list(dict.fromkeys(self.data.cases[row] for row in self.data.split.test))
+        return Tested(
+            dice_by_class=dict(zip(self.class_names, dice.mean(axis=0).tolist(), strict=True)),
+            dice_interval=dice_interval(dice.mean(axis=1), seed),
+            metrics=metrics,
+            cases=tuple(
+                CaseScores(case, name, {metric: _known(values[i, k]) for metric, values in by_case.items()}, unit)
+                for i, case in enumerate(cases)
+                for k, name in enumerate(self.class_names)
+            ),
         )
 
     def test_dice(self, params: Params) -> float:
@@ -165,18 +186,33 @@ class Hospital:
     def adapted(self, params: Params) -> Params:
         return self.learner.adapted(params, self._train.images)
 
-    def _measured(self, params: Params) -> dict[str, Measured]:
-        """The metrics other than Dice, on the test cases."""
+    def _measured(self, params: Params, seed: int) -> dict[str, tuple[Measured, Floats]]:
+        """The metrics other than Dice, on the test cases: their means, and their values by (case, class)."""
         own = list(self.labelled)
         predicted = self.learner.masks(params, self._test.batch)[:, own]
         truth = self._test.batch.masks[:, own].cpu()
         masks = [Masks.of(predicted[rows], truth[rows], self._voxel(rows[0])) for rows in self._test.grouping.members]
-        return self.measures.measure(masks, self._test.grouping, self.class_names)
+        return self.measures.measure(masks, self._test.grouping, self.class_names, seed)
 
     def _voxel(self, place: np.int64) -> tuple[float, float, float] | None:
         """Millimetres between the voxels of the image or volume at this place of the test split."""
         origins = self.data.origins
         return origins[self.data.split.test[place]].voxel if origins else None
+
+
+@dataclass(frozen=True)
+class Tested:
+    """How well a model does on a site's test cases."""
+
+    dice_by_class: dict[str, float]
+    dice_interval: tuple[float, float] | None
+    metrics: dict[str, Measured]
+    """Metrics other than Dice, by name."""
+    cases: tuple[CaseScores, ...]
+
+
+def _known(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)
 
 
 @dataclass(frozen=True)

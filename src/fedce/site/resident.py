@@ -13,7 +13,7 @@ import torch
 from fedce import algorithms
 from fedce.base.config import Config
 from fedce.base.errors import ConfigError, DataError, FedceError, RunError
-from fedce.base.files import Arrays, append_line
+from fedce.base.files import Arrays, append_line, write_bytes
 from fedce.base.identity import Identity
 from fedce.base.tables import BUILT_IN
 from fedce.core.messages import Reply, Task
@@ -25,6 +25,7 @@ from fedce.learning import networks as models
 from fedce.learning.learner import Learner
 from fedce.learning.metrics import Measures
 from fedce.site import attacks
+from fedce.site.cases import cases_csv
 from fedce.site.hospital import MemoryFiles, member_of, perform
 from fedce.site.own import ForItself
 from fedce.site.wire import Failure, Hello, MemberForm, Parcel, Signed, TaskForm, kind_of, reply_form, task_from
@@ -48,7 +49,7 @@ def at_hospital(config: Config, site: str, data: str) -> Config:
     # The coordinator states a root for the paths in datalists, but for another machine.
     own = config.data.model_copy(update={"source": source, "root": None})
     # A file of weights is on the coordinator's machine: the first task brings the model made from it.
-    model = config.model.model_copy(update={"weights": None})
+    model = config.model.model_copy(update={"start": None})
     return config.model_copy(update={"data": own, "model": model})
 
 
@@ -120,6 +121,8 @@ class Resident:
                 files.save(memory)
             self._memory = (form.run, memory)
         self._record(form.run, task, reply.score)
+        if reply.evaluation is not None and reply.evaluation.cases:
+            write_bytes(self.home / form.run / "cases.csv", cases_csv({self.site: reply.evaluation.cases}))
         sent = {} if reply.params is None else {"params": reply.params.vector}
         return self._signed(reply_form(reply, form.run, task.action).model_dump_json(), sent)
 

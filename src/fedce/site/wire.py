@@ -133,6 +133,8 @@ class MemberForm(_Form):
     n_validation_cases: Annotated[int, Field(ge=0, le=10**9)] = 0
     n_test_cases: Annotated[int, Field(ge=0, le=10**9)] = 0
     labelled: Annotated[tuple[Name, ...], Field(max_length=256)] = ()
+    mask_values: Annotated[tuple[Annotated[int, Field(ge=1, le=255)], ...], Field(max_length=255)] = ()
+    volumes: bool = False
     versions: dict[Name, Name]
     key: Name
     """The site's public key."""
@@ -146,6 +148,7 @@ class _MeasuredForm(_Form):
     by_class: Annotated[dict[Name, MetricValue | None], Field(min_length=1)]
     undefined: dict[Name, Images]
     unit: Literal["", "mm", "px"]
+    interval: tuple[MetricValue, MetricValue] | None = None
 
 
 class _BesideForm(_Form):

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from fedce.base.config import Config
 from fedce.pictures.examples import example
-from fedce.questions.predict import load_learner
+from fedce.questions.loading import Which, load_model
 from fedce.record.folder import RunFolder
 from fedce.studies.base import Cell, Context, Outcome, Picture, Study, Table, best
 
@@ -28,7 +28,7 @@ def evaluate(context: Context) -> Outcome:
         run = RunFolder(context.store.path(context.training(name, context.seeds[0])))
         personal = not run.model_file.exists()
         for site in context.sites:
-            learner, _, _ = load_learner(run, site.name if personal else None, trust_code=True)
+            learner = load_model(run, Which(site.name if personal else None, trust_code=True, device="cpu")).learner
             found = example(site, learner.predict)
             cells[site.name].append((found.picture, f"{context.title_of(name)} {found.dice:.2f}"))
             scores[name].append(found.dice)

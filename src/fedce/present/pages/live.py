@@ -50,7 +50,7 @@ class Record:
     @property
     def started(self) -> Mapping[str, DataFacts]:
         """The sites' data facts, recorded at the start."""
-        return self.ledger.start.sites if self.ledger.start else {}
+        return self.ledger.part.sites if self.ledger.part else {}
 
     @property
     def n_done(self) -> int:

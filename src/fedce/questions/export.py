@@ -1,0 +1,198 @@
+"""A run's model as files for others: a MONAI bundle, ONNX, or one file of weights; each with its preprocessing."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal
+
+from fedce.base.errors import ConfigError, RunError
+from fedce.base.files import digest_of, read_tensors, write_bytes, write_json, write_tensors
+from fedce.core.params import to_named
+from fedce.data.pixels import PERCENTILES
+from fedce.federation.lines import versions
+from fedce.learning import graphs, networks
+from fedce.questions.bundle import Kind, inference, metadata
+from fedce.questions.loading import Loaded, Which, load_model
+from fedce.record.folder import RunFolder
+
+Form = Literal["bundle", "onnx", "weights"]
+ENDINGS: dict[Form, str] = {"bundle": "-bundle", "onnx": ".onnx", "weights": ".safetensors"}
+MARK = "fedce weights"
+"""What a file of weights says it is."""
+LARGEST_DIFFERENCE = 1e-3
+"""Logits of torch and onnxruntime may differ by this much; a sum in another order gives about 1e-6."""
+INPUT_KEYS = {"size", "resize", "intensity", "normalize", "plane", "dims", "spacing", "patch", "overlap"}
+"""Keys of [data] that say how an image becomes the network's input."""
+Card = Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Exported:
+    path: Path
+    files: tuple[Path, ...]
+    difference: float | None = None
+    """For ONNX: the largest difference of a logit to torch's, in onnxruntime."""
+
+
+def export(
+    run: RunFolder, form: Form, out: Path | None, which: Which, card: Card, *, kind: Kind | None, replace: bool
+) -> Exported:
+    """Write the model in this form. `kind` says what a bundle reads; None: what the run was trained on."""
+    if form == "onnx" and not all(find_spec(name) for name in ("onnx", "onnxruntime")):
+        raise ConfigError("--to onnx needs onnx and onnxruntime; install them with pip install 'fedce[export]'")
+    path = out or run.path.resolve().parent / f"{run.path.resolve().name}{ENDINGS[form]}"
+    loaded = load_model(run, which)
+    about = _about(run, loaded, which, card)
+    text = _text(run, about, card)
+    write = {"bundle": _bundle, "onnx": _onnx, "weights": _weights}[form]
+    _check_free(path, form, replace=replace)
+    return write(path, run, loaded, about, text, kind)
+
+
+def _check_free(path: Path, form: Form, *, replace: bool) -> None:
+    if form == "bundle":
+        if path.exists() and not path.is_dir():
+            raise RunError(f"{path} is a file; give --out a folder")
+        is_taken = path.is_dir() and any(path.iterdir())
+    else:
+        if path.is_dir():
+            raise RunError(f"{path} is a folder; give --out a file such as {path / f'model{ENDINGS[form]}'}")
+        is_taken = path.exists() or _beside(path).exists()
+    if is_taken and not replace:
+        raise RunError(f"{path} would be overwritten; add --replace, or choose another --out")
+
+
+def _about(run: RunFolder, loaded: Loaded, which: Which, card: Card) -> dict[str, Any]:
+    """Everything that a receiver needs to use the weights."""
+    config = run.config
+    data, model = config.data, config.model
+    return {
+        "what": MARK,
+        "network": model.model_dump(mode="json", include={"name", "channels", "res_units", "norm", "options"}),
+        "shape": list(loaded.shape),
+        "classes": {name: list(values) for name, values in loaded.classes.items()},
+        "written": {name: list(values) for name, values in loaded.written.items()},
+        "input": data.model_dump(mode="json", include=INPUT_KEYS),
+        "output": "logits, one channel for each class; a class is where its logit is above 0",
+        "model": which.site or ("best" if which.best else "common"),
+        "trained_by": {"run": run.path.resolve().name, "file_sha256": digest_of(loaded.file)},
+        "card": [list(line) for line in card],
+        "preprocessing": preprocessing_text(run, loaded),
+        "versions": versions(),
+    }
+
+
+def preprocessing_text(run: RunFolder, loaded: Loaded) -> str:
+    """How an image becomes the network's input and its output a mask, step by step."""
+    data, n_channels, size = run.config.data, loaded.shape[0], " x ".join(map(str, loaded.shape[1:]))
+    low, high = PERCENTILES
+    window = {
+        "auto": f"8-bit values stay as they are; wider values and volumes: linearly from their {low}th and {high}th "
+        "percentile to 0 and 255, values beyond are cut off",
+        "percentile": f"linearly from their {low}th and {high}th percentile to 0 and 255; values beyond are cut off",
+        "minmax": "linearly from their smallest and largest value to 0 and 255",
+    }
+    intensity = (
+        window[data.intensity]
+        if isinstance(data.intensity, str)
+        else f"linearly from {data.intensity[0]:g} and {data.intensity[1]:g} to 0 and 255; values beyond are cut off"
+    )
+    resize = {
+        "stretch": "the whole image is stretched to this size",
+        "pad": "the whole image is scaled to fit, with black bars around it",
+        "crop": "the largest middle part with these proportions is cut out and scaled",
+    }
+    normalise = {
+        "unit": "divide by 255",
+        "zscore": "divide by 255; then, for each image and channel, subtract the mean and divide by the standard "
+        "deviation (at least 1e-6)",
+    }
+    values = ", ".join(f"{name} = {' or '.join(map(str, own))}" for name, own in loaded.written.items())
+    colour = "colour (red, green, blue)" if n_channels == 3 else "grey"
+    return "\n".join(
+        [
+            f"1. Read the image as {colour}: {n_channels} x height x width. A volume is turned to the patient's axes "
+            f"and cut into {data.plane} slices; each slice is an image.",
+            f"2. Grey values, over the whole image or volume: {intensity}. Round to whole numbers.",
+            f"3. Size: {size} pixels (height x width), bilinear with anti-aliasing; {resize[data.resize]}. "
+            "Round to whole numbers.",
+            f"4. Normalise: {normalise[data.normalize]}.",
+            f"5. The network gives {len(loaded.classes)} x {size} logits; a class is where its logit is above 0.",
+            "6. Undo step 3 for each class (nearest neighbour), and for volumes the turning of step 1.",
+            f"7. Mask values: {values}. A value that several classes have stands where all of them are.",
+        ]
+    )
+
+
+def _text(run: RunFolder, about: dict[str, Any], card: Card) -> str:
+    """The text beside an export."""
+    told = "\n\n".join(f"**{question}.** {answer}" for question, answer in card)
+    network, shape = json.dumps(about["network"], ensure_ascii=False), " x ".join(map(str, about["shape"]))
+    return (
+        f"# {run.path.resolve().name}\n\n{told}\n\n## Network\n\n`{network}`, input {shape} "
+        f"(channels x height x width), float32.\n\n## Preprocessing\n\n{about['preprocessing']}\n"
+    )
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(f"{path.name}.md")
+
+
+def _weights(
+    path: Path, run: RunFolder, loaded: Loaded, about: dict[str, Any], text: str, kind: Kind | None
+) -> Exported:
+    write_tensors(path, to_named(loaded.learner.params), about)
+    write_bytes(_beside(path), text.encode())
+    return Exported(path, (path, _beside(path)))
+
+
+def _network(run: RunFolder, loaded: Loaded) -> Any:
+    built = networks.build(run.config.model, loaded.shape[0], len(loaded.classes), run.config.seed)
+    return graphs.with_weights(built, loaded.learner.params)
+
+
+def _onnx(path: Path, run: RunFolder, loaded: Loaded, about: dict[str, Any], text: str, kind: Kind | None) -> Exported:
+    network = _network(run, loaded)
+    graph = graphs.onnx(network, loaded.shape)
+    difference = graphs.onnx_difference(network, graph, loaded.shape)
+    if not difference <= LARGEST_DIFFERENCE:
+        raise ConfigError(f"in onnxruntime a logit differs by {difference:.2g} from torch's; use --to weights")
+    write_bytes(path, graph)
+    write_bytes(_beside(path), text.encode())
+    return Exported(path, (path, _beside(path)), difference)
+
+
+def _bundle(
+    path: Path, run: RunFolder, loaded: Loaded, about: dict[str, Any], text: str, kind: Kind | None
+) -> Exported:
+    kind = kind or _kind_of(run, loaded)
+    config = inference(kind, run.config.data, loaded.shape, loaded.written)
+    title, card = run.path.resolve().name, [(question, answer) for question, answer in about["card"]]
+    files = {
+        "configs/inference.json": config,
+        "configs/metadata.json": metadata(title, card, loaded.shape, loaded.classes, about["versions"]),
+    }
+    script = graphs.torchscript(_network(run, loaded), loaded.shape)
+    for name, content in files.items():
+        write_json(path / name, content)
+    write_bytes(path / "models" / "model.ts", script)
+    write_tensors(path / "models" / "model.safetensors", to_named(loaded.learner.params), about)
+    usage = (
+        "\n## Run\n\n```sh\npython -m monai.bundle run --config_file configs/inference.json --bundle_root . \\\n"
+        "  --dataset_dir IMAGES --output_dir MASKS\n```\n\n"
+        f"This needs monai, torch and fire. It reads the files {', '.join(config['endings'])} in IMAGES, and writes a "
+        "mask for each.\n"
+    )
+    write_bytes(path / "docs" / "README.md", (text + usage).encode())
+    written = (*files, "models/model.ts", "models/model.safetensors", "docs/README.md")
+    return Exported(path, tuple(path / name for name in written))
+
+
+def _kind_of(run: RunFolder, loaded: Loaded) -> Kind:
+    """What the model was trained on, by the file of weights or by data.format."""
+    stated = read_tensors(loaded.file)[1].get("volumes")
+    if stated is None:
+        stated = run.config.data.format in ("volumes", "dicom")
+    return "volumes" if stated else "images"
