@@ -206,7 +206,7 @@ def test_a_prediction_of_a_series_becomes_a_dicom_seg_that_is_read_as_a_mask(tmp
     assert fedce("run", "--data", tmp_path / "data", *options).exit_code == 0
     series = tmp_path / "data/north/images/P1"
     for to in ("seg", "nifti"):
-        result = fedce("predict", run, series, "--to", to, "--out", out)
+        result = fedce("predict", run, series, "--to", to, "--out", out, "--replace")
         assert result.exit_code == 0, result.output
     image = read_series(series)
     seg = sitk.GetArrayFromImage(read_on(out / "P1.dcm", image))

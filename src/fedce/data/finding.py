@@ -20,7 +20,7 @@ from fedce.data.items import (
     group_of,
     of_item,
 )
-from fedce.data.layouts import BIDS, files_in, is_one_data_set
+from fedce.data.layouts import BIDS, IMAGE_FOLDERS, files_in, is_one_data_set
 from fedce.data.seen import seen_in
 
 PREFIX = r"([A-Za-z]+[A-Za-z0-9]*?)[_-].*"
@@ -55,7 +55,8 @@ def find_labelled(folder: Path, config: DataConfig, problems: Problems) -> dict[
     if not folder.is_dir():
         raise DataError(f"no such folder: {folder}; give a site's folder, or a folder of sites, with images and masks")
     name = folder.resolve().name
-    if not is_one_data_set(folder) and not files_in(folder, name, config, Problems()).items:
+    begun = {path.name for path in folder.iterdir() if path.is_dir()} & set(IMAGE_FOLDERS)
+    if not begun and not is_one_data_set(folder) and not files_in(folder, name, config, Problems()).items:
         return find_items(config.model_copy(update={"source": str(folder)}), problems)
     _check_site_name(name)
     found = files_in(folder, name, config, problems)

@@ -1,8 +1,10 @@
 """Whether the ballots of a ledger were held when they were due, and about the sites that had a part in the model."""
 
+from dataclasses import replace
+
 from fedce.core.ballot import FEWEST_SITES, LARGEST_WEIGHT, REFERENCE, Ballots
 from fedce.record.checks import Part
-from fedce.record.entries import Round
+from fedce.record.entries import Continued, Round, Session
 from fedce.record.folder import RunFolder
 from fedce.record.ledger import Ledger
 
@@ -12,15 +14,18 @@ class BallotsHeld(Part):
 
     def __init__(self, run: RunFolder, ledger: Ledger) -> None:
         super().__init__()
-        if ledger.begun.no_worth is None:
+        reason = ledger.begun.no_worth
+        if reason is None:
             return
-        wanted, n_held = run.config.worth, 0
-        fewest = FEWEST_SITES if wanted.reference is None else 2
-        due = Ballots(run.config.n_rounds, wanted.every, wanted.scorers, fewest)
+        due, n_held = self._rule(run, ledger), 0
         for number, line in enumerate(ledger, 1):
+            if isinstance(line, Session):
+                reason = line.no_worth
+            if isinstance(line, Continued):
+                due = replace(due, n_rounds=line.changed.rounds[1])
             if not isinstance(line, Round):
                 continue
-            is_due = not ledger.begun.no_worth and due.is_due(line.round_no, len(line.sites))
+            is_due = not reason and due.is_due(line.round_no, len(line.sites))
             if is_due != (line.ballot is not None):
                 self.problems.append(f"line {number}: {'a ballot is missing' if is_due else 'no ballot was due'}")
             elif line.ballot is not None:
@@ -28,6 +33,13 @@ class BallotsHeld(Part):
                 self.problems += [f"line {number}: {what}" for what in self._problems(line, due)]
         if n_held:
             self.facts.append(f"{n_held} ballots, each held when it was due")
+
+    def _rule(self, run: RunFolder, ledger: Ledger) -> Ballots:
+        """The rule by which ballots were due at first; a run that was continued had fewer rounds then."""
+        wanted = run.config.worth
+        longer = ledger.of(Continued)
+        n_rounds = longer[0].changed.rounds[0] if longer else run.config.n_rounds
+        return Ballots(n_rounds, wanted.every, wanted.scorers, FEWEST_SITES if wanted.reference is None else 2)
 
     def _problems(self, line: Round, due: Ballots) -> list[str]:
         assert line.ballot is not None

@@ -80,10 +80,12 @@ def _best(rounds: Sequence[Round], end: End) -> dict[str, Any]:
 
 def worth_so_far(config: Config, ledger: Ledger) -> dict[str, Any]:
     """What each site gives to the others; empty for runs of an earlier version, which did not measure it."""
-    if (reason := ledger.begun.no_worth) is None:
+    if (reason := ledger.of(Session)[-1].no_worth) is None:
         return {}
     ballots = [done.ballot.ballot for done in ledger.rounds if done.ballot is not None]
-    if not reason and len(ballots) < FEWEST_BALLOTS:
+    if len(ballots) >= FEWEST_BALLOTS:  # A run that is continued with fewer sites keeps what it measured.
+        reason = ""
+    elif not reason:
         held = f"{len(ballots)} ballot{' was' if len(ballots) == 1 else 's were'} held"
         reason = f"{held}, and at least {FEWEST_BALLOTS} are needed; train more rounds, or set worth.every lower"
     if reason:
