@@ -48,14 +48,38 @@ def numbers_of(seeds: str) -> list[int]:
 @click.option(
     "--method", default="loo", metavar="METHOD", help="loo (leave-one-out, default), shapley, reconstruction."
 )
+@click.option(
+    "--candidate",
+    metavar="FOLDER",
+    type=PATH,
+    help="Instead: what the federation would gain by the hospital whose labelled images are in FOLDER.",
+)
+@click.option(
+    "--rounds", default=10, metavar="N", help="With --candidate: rounds from the run's last model; default 10."
+)
+@click.option("--seeds", default="0,1,2", metavar="0,1,2", help="With --candidate: training seeds; default 0,1,2.")
 @store_option
 @out_option("Where the values go; default RUN/value-METHOD.json.", metavar=None)
 @trainings_option
 @click.option("--yes", is_flag=True, help="Do not ask before a long job.")
 @json_option("the values")
 @one_line_errors
-def value(target: Path, method: str, store: Path, out: Path | None, workers: int, yes: bool, as_json: bool) -> None:
+def value(
+    target: Path,
+    method: str,
+    candidate: Path | None,
+    rounds: int,
+    seeds: str,
+    store: Path,
+    out: Path | None,
+    workers: int,
+    yes: bool,
+    as_json: bool,
+) -> None:
     """Measure each site's value by training again, and how well the contributions agree with it."""
+    if candidate is not None:
+        _candidate(target, candidate, rounds, numbers_of(seeds), store, out, as_json)
+        return
     from fedce.present.progress import JobsDisplay
     from fedce.present.tables import value_table
 
@@ -80,6 +104,30 @@ def value(target: Path, method: str, store: Path, out: Path | None, workers: int
         run = RunFolder(target)
         if place.parent == target and run.results_file.exists():
             display.notice(f"{write_report(run)} shows the values too")
+    if as_json:
+        echo_json(found.as_dict())
+
+
+def _candidate(
+    target: Path, folder: Path, rounds: int, seeds: list[int], store: Path, out: Path | None, as_json: bool
+) -> None:
+    from fedce.present.progress import JobsDisplay
+
+    if rounds < 1:
+        raise ConfigError(f"--rounds: expected at least 1, got {rounds}")
+    with JobsDisplay(quiet=as_json) as display:
+        display.notice(STARTING)
+        from fedce.base.files import write_sealed
+        from fedce.present.tables import candidate_table
+        from fedce.questions.candidate import candidacy
+        from fedce.record.folder import RunFolder
+
+        run = RunFolder.open(target)
+        found = candidacy(run, folder, rounds, seeds, store, display.notice)
+        place = out or target / f"candidate-{folder.resolve().name}.json"
+        write_sealed(place, found.as_dict())
+        display.show(*candidate_table(found), found.sentence, found.at_candidate)
+        display.notice(f"written to {place}")
     if as_json:
         echo_json(found.as_dict())
 

@@ -180,12 +180,12 @@ def load_site(config: DataConfig, site: str, *, notify: Notify | None = None) ->
     return replace(found, members=chosen)
 
 
-def load_labelled(config: DataConfig, folder: Path, *, notify: Notify | None = None) -> Sites:
-    """A folder of one site, or of several, read as `config` says; every image is in the test split."""
+def load_labelled(config: DataConfig, folder: Path, *, notify: Notify | None = None, all_test: bool = True) -> Sites:
+    """A folder of one site, or of several, read as `config` says; with `all_test` every image is in the test split."""
     problems, say = Problems(), notify or (lambda message: None)
     found = find_labelled(folder, config, problems)
     classes = classes_of(config, found, problems)
-    members = [_member(name, files, classes, config, say, problems, all_test=True) for name, files in found.items()]
+    members = [_member(name, files, classes, config, say, problems, all_test=all_test) for name, files in found.items()]
     problems.raise_any(str(folder))
     return Sites(config, classes, tuple(_alike([member for member in members if member], found)))
 

@@ -9,7 +9,8 @@ import numpy as np
 from fedce.base.config import Config
 from fedce.base.errors import ConfigError
 from fedce.core.params import Params, completed
-from fedce.data import SiteData, load_site
+from fedce.data import SiteData
+from fedce.data.sites import load_labelled
 from fedce.data.splits import Split
 from fedce.learning.learner import Learner
 from fedce.site.hospital import Hospital
@@ -39,8 +40,8 @@ def reference_images(config: Config, shape: tuple[int, ...]) -> SiteData:
     folder = Path(config.worth.reference).resolve()
     if not folder.is_dir():
         raise ConfigError(f"worth.reference: expected a folder of labelled images, and {folder} is not a folder")
-    whole = config.data.model_copy(update={"source": str(folder.parent), "sites": (), "shards": 1, "root": None})
-    data: SiteData = load_site(whole, folder.name)[0]
+    reading = config.data.model_copy(update={"sites": (), "shards": 1, "root": None, "groups": []})
+    data: SiteData = load_labelled(reading, folder)[0]
     if data.images.shape[1:] != shape:
         raise ConfigError(
             f"worth.reference: images in {folder} have {_size(data.images.shape[1:])} channels and pixels, and the "

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fedce.data.inspection import Inspection
     from fedce.data.prepare import Summary
     from fedce.questions.allocation import Payout
+    from fedce.questions.candidate import Candidacy
     from fedce.questions.compare import Row
     from fedce.questions.value import Truth, Valuation
     from fedce.studies import Outcome
@@ -35,6 +36,18 @@ def value_table(found: "Valuation") -> Table:
 
 def _number(value: float | None) -> str:
     return "undefined" if value is None else f"{value:.3f}"
+
+
+def candidate_table(found: "Candidacy") -> list[Table]:
+    """What each member would gain; nothing if it can't be told."""
+    if not found.by_member:
+        return []
+    table = Table(title=safe_text(found.how), title_justify="left")
+    table.add_column("site")
+    table.add_column("gain, points of Dice", justify="right")
+    for site, gain in found.by_member.items():
+        table.add_row(safe_text(site), f"{100 * gain:+.2f}")
+    return [table]
 
 
 def truth_table(truth: "Truth") -> Table:
