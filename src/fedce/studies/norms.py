@@ -1,0 +1,152 @@
+"""Which normalisation serves the sites, with which method, in the paper's setting and by the plan.
+
+Where sites differ much, averaged batch-norm statistics fit nobody. This study says how much of what a method repairs is
+the norm, and whether its weights still help beside the right norm.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any, Literal
+
+from fedce.base.config import Config
+from fedce.base.recipes import PLAN
+from fedce.base.tables import AlgorithmConfig, WorthConfig
+from fedce.data.fingerprint import fingerprints_of
+from fedce.learning.planning import completed_by, plan_of
+from fedce.studies.base import Cell, Context, Outcome, Study, Table, one_seed
+from fedce.valuation.fairness import sample_std
+from fedce.valuation.standing import NO_DIFFERENCE, exceeds, said, standing
+
+TITLE = "Norms: batch, instance and site norm with every method, and the plan"
+Norm = Literal["batch", "instance", "site"]
+NORMS: tuple[Norm, ...] = ("batch", "instance", "site")
+NOT_HERE = ("standalone",)
+"""Alone, a site has no averaged statistics: site norm is batch norm."""
+PLANNED = ("fedavg", "fedce")
+STATED: Mapping[str, Any] = {}
+"""Keys that the plan does not choose, as a person might state them."""
+Kept = Literal["kept", "common", "alone"]
+
+
+def trainings(context: Context) -> list[Config]:
+    return [config for row in _rows(context) for config in row.configs]
+
+
+@dataclass(frozen=True)
+class _Row:
+    """One line of the table: the same training with every seed."""
+
+    setting: str
+    norm: Norm
+    method: str
+    configs: Sequence[Config]
+    what: Kept = "kept"
+    """Which of a site's models is shown; planned trainings have several."""
+
+
+def _rows(context: Context) -> list[_Row]:
+    rows = [
+        _Row(f"recipe {context.config.recipe}", norm, context.title_of(method), _with_norm(context, method, norm))
+        for norm in NORMS
+        for method in context.methods
+        if norm != "site" or method not in NOT_HERE
+    ]
+    for norm in NORMS:
+        for method in PLANNED:
+            configs = [_planned(context, method, norm, seed) for seed in context.seeds]
+            title = context.title_of(method)
+            rows.append(_Row(PLAN, norm, f"{title}, personalised", configs, "kept"))
+            rows.append(_Row(PLAN, norm, title, configs, "common"))
+        rows.append(_Row(PLAN, norm, "alone", configs, "alone"))
+    return rows
+
+
+def _with_norm(context: Context, method: str, norm: Norm) -> list[Config]:
+    model = context.config.model.model_copy(update={"norm": norm})
+    return context.trainings([method], model=model)
+
+
+def _planned(context: Context, method: str, norm: Norm, seed: int) -> Config:
+    """The plan of these sites' data, with one norm for all; every site also trains alone."""
+    data = context.config.data.model_dump(exclude_unset=True)
+    tree = {"recipe": PLAN, "data": data, "model": {"norm": norm}, "guard": "off", "alone": True, **STATED}
+    config = completed_by(tree, plan_of(fingerprints_of(context.sites))).config
+    return config.model_copy(
+        update={"algorithm": AlgorithmConfig(name=method), "seed": seed, "worth": WorthConfig(every=0)}
+    )
+
+
+def evaluate(context: Context) -> Outcome:
+    found = [(row, _dice(context, row)) for row in _rows(context)]
+    header = ["setting", "norm", "method", *context.names, "Avg.", "Std.", "worst"]
+    cells: list[Sequence[Cell]] = []
+    for row, by_seed in found:
+        means = [100 * fmean(column) for column in zip(*by_seed, strict=True)]
+        cells.append([row.setting, row.norm, row.method, *means, fmean(means), sample_std(means), min(means)])
+    n = len(context.seeds)
+    table = Table(
+        "norms",
+        f"Test Dice, %, mean over {n} seed{'s' if n > 1 else ''}; Std. is over the sites. By the plan, each site also "
+        "trains alone with as many steps, and may keep a model that it personalised.",
+        header,
+        cells,
+        n_keys=3,
+    )
+    return Outcome("norms", TITLE, _findings(context, found), [table])
+
+
+def _dice(context: Context, row: _Row) -> list[list[float]]:
+    """Dice by (seed, site)."""
+    keys = {"kept": "dice", "common": "dice_common", "alone": "alone"}
+    return [
+        [float(context.result(config).values[keys[row.what]][site]) for site in context.names] for config in row.configs
+    ]
+
+
+Found = Sequence[tuple[_Row, list[list[float]]]]
+
+
+def _findings(context: Context, found: Found) -> list[str]:
+    sentences = [one_seed(context)] if len(context.seeds) == 1 else []
+    by_name = {f"{row.method} with {row.norm} norm ({row.setting})": dice for row, dice in found if row.what != "alone"}
+    for what, measure, lowest in (
+        ("highest average", fmean, False),
+        ("smallest deviation over sites", sample_std, True),
+        ("highest Dice at its worst site", min, False),
+    ):
+        values = {name: [measure(one) for one in dice] for name, dice in by_name.items()}
+        sentences.append(said(standing(values, lowest=lowest), what, _percent(values), str))
+    return [*sentences, *_weights_beside_the_norm(context, found)]
+
+
+def _percent(values: Mapping[str, Sequence[float]]) -> Callable[[str], str]:
+    return lambda name: f"{100 * fmean(values[name]):.1f} %"
+
+
+def _weights_beside_the_norm(context: Context, found: Found) -> list[str]:
+    """Whether FedCE serves its worst site better than FedAvg, with each norm."""
+    by = {(row.setting, row.norm, row.method): dice for row, dice in found}
+    titles = {name: context.title_of(name) for name in PLANNED}
+    sentences = []
+    for setting in dict.fromkeys(row.setting for row, _ in found):
+        helps: list[str] = []
+        not_shown: list[str] = []
+        for norm in NORMS:
+            pair = [by.get((setting, norm, titles[name])) for name in ("fedce", "fedavg")]
+            if pair[0] is None or pair[1] is None:
+                continue
+            ours, plain = ([min(one) for one in dice] for dice in pair if dice is not None)
+            difference = f"{norm} norm ({100 * (fmean(ours) - fmean(plain)):+.1f} points)"
+            (helps if exceeds(ours, plain) else not_shown).append(difference)
+        if helps or not_shown:
+            shown = f"better with {', '.join(helps)}" if helps else ""
+            level = f"{NO_DIFFERENCE} with {', '.join(not_shown)}" if not_shown else ""
+            sentences.append(
+                f"The worst site by {titles['fedce']}'s weights, compared with {titles['fedavg']}'s ({setting}): "
+                f"{'; '.join(part for part in (shown, level) if part)}."
+            )
+    return sentences
+
+
+STUDY = Study(TITLE, trainings, evaluate)

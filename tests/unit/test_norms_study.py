@@ -1,0 +1,32 @@
+"""The study of norms: every method with every norm, in the study's setting and by the plan."""
+
+import pytest
+
+from fedce.base.config import load
+from fedce.questions.jobs import Store
+from fedce.studies import norms
+from fedce.studies.base import Context
+
+SMALL = {"rounds": 2, "model.channels": (4, 8), "data.scale": "tiny", "data.size": 32}
+
+
+@pytest.fixture
+def context(tmp_path, monkeypatch) -> Context:
+    monkeypatch.setattr(norms, "STATED", {"rounds": 2, "personalise": 1})
+    return Context(load(None, SMALL), [0], Store(tmp_path), methods=("standalone", "fedavg", "fedce"))
+
+
+def test_every_method_with_every_norm_alone_and_personalised(context):
+    wanted = norms.trainings(context)
+    context.store.run(wanted)
+    outcome = norms.evaluate(context)
+    keys = [tuple(row[:3]) for row in outcome.tables[0].rows]
+    assert ("recipe small", "batch", "Standalone") in keys
+    assert ("recipe small", "site", "Standalone") not in keys
+    for norm in norms.NORMS:
+        assert ("plan", norm, "alone") in keys
+        assert ("plan", norm, "FedCE (Multi.), personalised") in keys
+    # Two methods with three norms, Standalone with two; planned, two methods with three norms.
+    assert len({context.store.path(config) for config in wanted}) == 6 + 2 + 6
+    assert outcome.findings[0].startswith("One seed")
+    assert any("compared with FedAvg's (plan)" in sentence for sentence in outcome.findings)
