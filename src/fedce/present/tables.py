@@ -19,19 +19,26 @@ if TYPE_CHECKING:
     from fedce.questions.compare import Row
     from fedce.questions.value import Truth, Valuation
     from fedce.studies import Outcome
+    from fedce.valuation.agreement import Agreement
 
 
 def value_table(found: "Valuation") -> Table:
     """The true values and the estimated contributions."""
-    agreement = found.agreement
-    title = ", ".join(f"{name} {_number(value)}" for name, value in vars(agreement).items())
-    table = Table(title=f"{found.method} against contributions: {title}", title_justify="left")
-    for name in ("site", "worth (Dice)", "truth, share", "contribution"):
+    title = f"{found.method} against contributions: {_agrees(found.agreement)}"
+    if found.worth_agreement is not None:
+        title += f"\n{found.method} against worth.all: {_agrees(found.worth_agreement)}"
+    table = Table(title=title, title_justify="left")
+    for name in ("site", "lost without it", "truth, share", "contribution", *(["worth.all"] if found.worth else [])):
         table.add_column(name, justify="left" if name == "site" else "right")
-    for site, worth in found.values.items():
+    for site, lost in found.values.items():
         share = f"{100 * found.shares[site]:.1f} %" + (" (clipped)" if site in found.clipped else "")
-        table.add_row(safe_text(site), f"{worth:+.4f}", share, f"{100 * found.estimate[site]:.1f} %")
+        given = [f"{100 * found.worth.get(site, 0.0):.1f} %"] if found.worth else []
+        table.add_row(safe_text(site), f"{lost:+.4f}", share, f"{100 * found.estimate[site]:.1f} %", *given)
     return table
+
+
+def _agrees(found: "Agreement") -> str:
+    return ", ".join(f"{name} {_number(value)}" for name, value in vars(found).items())
 
 
 def _number(value: float | None) -> str:

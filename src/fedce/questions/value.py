@@ -35,6 +35,9 @@ class Valuation:
     """The algorithm's own contributions."""
     agreement: Agreement
     n_trained: int
+    worth: Mapping[str, float] | None = None
+    """What each site gives, and itself would lose, by the ballots of the run (worth.all); None if not measured."""
+    worth_agreement: Agreement | None = None
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -94,6 +97,8 @@ def value(
         utilities = {"+".join(sorted(coalition)): u for coalition, u in by_coalition.items()}
     shares = shapley.shares(values)
     estimate = whole.contributions
+    worth = (whole.values.get("worth") or {}).get("all")
+    target = [shares.by_player[site] for site in sites]
     return Valuation(
         method=method,
         values=values,
@@ -101,8 +106,10 @@ def value(
         clipped=shares.clipped,
         utilities=utilities,
         estimate=estimate,
-        agreement=agreement([estimate[site] for site in sites], [shares.by_player[site] for site in sites]),
+        agreement=agreement([estimate[site] for site in sites], target),
         n_trained=len(wanted),
+        worth=worth,
+        worth_agreement=agreement([worth.get(site, 0.0) for site in sites], target) if worth else None,
     )
 
 
