@@ -9,7 +9,7 @@ from PIL import Image
 
 from fedce.base.config import load
 from fedce.base.errors import ConfigError
-from fedce.core.ballot import Ballot, Ballots, models_without
+from fedce.core.ballot import Ballot, Ballots, carried_by, models_without
 from fedce.core.params import weighted_sum
 from fedce.data import load_sites
 from fedce.engines.starting import execute, resume
@@ -31,9 +31,10 @@ SITES = ("east", "north", "south", "west")
 scores = st.floats(0.05, 1.0)
 
 
-def ballot(lost: np.ndarray, base: float = 0.8) -> Ballot:
+def ballot(lost: np.ndarray, base: float = 0.8, carried=(1.0, 1.0, 1.0, 1.0)) -> Ballot:
     """A ballot in which each scorer (column) loses so much by each site (row)."""
-    return Ballot(SITES, {site: (base, *(base - lost[:, j])) for j, site in enumerate(SITES)})
+    scores = {site: (base, *(base - lost[:, j])) for j, site in enumerate(SITES)}
+    return Ballot(SITES, scores, dict(zip(SITES, carried, strict=True)))
 
 
 @pytest.fixture(scope="module")
@@ -100,9 +101,14 @@ def test_a_sound_ledger_names_its_ballots(ran):
         (lambda line: line["ballot"]["scores"]["site1"].__setitem__(1, 0.0), "results.json gives worth"),
         (lambda line: line["ballot"]["scores"].__setitem__("stranger", [0.5] * 7), "stranger scored"),
         (
-            lambda line: [line["ballot"]["without"].pop(), *(own.pop() for own in line["ballot"]["scores"].values())],
+            lambda line: [
+                line["ballot"]["carried"].pop(line["ballot"]["without"].pop()),
+                *(own.pop() for own in line["ballot"]["scores"].values()),
+            ],
             "not about the sites that had a weight",
         ),
+        (lambda line: line["ballot"]["carried"].pop("site1"), "carried and without are not of the same sites"),
+        (lambda line: line["ballot"]["carried"].__setitem__("site1", 9.0), "results.json gives worth"),
         (lambda line: line["ballot"]["scores"]["site1"].pop(), "gave 6 scores for 7 models"),
     ],
 )
@@ -185,41 +191,64 @@ def test_shares_are_shares(lost):
         assert found.low[site] <= found.share[site] <= found.high[site]
 
 
+UNLIKE = (0.5, 1.0, 1.5, 1.0)
+"""What the sites carry, if they differ."""
+
+
 def test_the_site_whose_absence_hurts_the_others_gives_most():
     lost = np.full((4, 4), 0.01)
     lost[2] = 0.2
     lost[3, 3] = 0.6  # west needs itself, which says nothing about what it gives
-    found = worth_of([ballot(lost), ballot(lost * 1.1), ballot(lost * 0.9)], SITES, reached=0.9, seed=0)
+    some = [ballot(lost * part, carried=UNLIKE) for part in (1.0, 1.1, 0.9)]
+    found = worth_of(some, SITES, reached=0.9, seed=0)
     assert max(found.share, key=found.share.__getitem__) == "south"
-    assert found.share["west"] == pytest.approx(found.share["east"], rel=0.05)
-    assert found.whole["west"] > 3 * found.whole["east"]
+    assert found.share["west"] == pytest.approx(found.share["north"], rel=0.05)
+    assert found.whole["west"] > 2 * found.whole["north"]
     assert found.matrix["south"]["west"] == pytest.approx(0.2)
     assert found.value["south"] == pytest.approx(0.2)
+    assert found.carried["south"] == pytest.approx(1.5 / 4)
+    assert found.signal > 0.5
 
 
-def test_ballots_that_contradict_each_other_move_shares_towards_equal():
-    """Where scores are noise, the shares are nearer to equal than the ballots' mean is, by about its noise."""
+def test_sites_that_differ_in_nothing_get_equal_shares():
+    found = worth_of([ballot(np.full((4, 4), 0.02))] * 4, SITES, reached=0.9, seed=0)
+    assert found.signal == 0
+    assert list(found.share.values()) == pytest.approx([0.25] * 4)
+    assert min(found.high.values()) > 0.25 > max(found.low.values())
+
+
+def test_votes_that_contradict_each_other_count_little():
+    """Where votes are noise, what is carried decides."""
     rng = np.random.default_rng(0)
-    found = [
-        worth_of([ballot(rng.normal(0, 0.05, (4, 4))) for _ in range(8)], SITES, reached=0.9, seed=0) for _ in range(40)
-    ]
-    assert np.mean([one.signal for one in found]) < 0.35
-    assert np.mean([max(one.share.values()) for one in found]) < 0.4
+    some = [[ballot(rng.normal(0, 0.05, (4, 4)), carried=UNLIKE) for _ in range(8)] for _ in range(40)]
+    shares = [worth_of(one, SITES, reached=0.9, seed=0).share for one in some]
+    mean = {site: np.mean([share[site] for share in shares]) for site in SITES}
+    assert mean["south"] > mean["north"] > mean["east"]
+    assert mean["north"] == pytest.approx(mean["west"], abs=0.05)
 
 
 def test_differences_below_what_another_training_changes_are_no_signal():
     lost = np.full((4, 4), 0.0001) * np.arange(1, 5)[:, None]
-    found = worth_of([ballot(lost)] * 5, SITES, reached=0.9, seed=0)
+    found = worth_of([ballot(lost, carried=(1.0, 1.01, 1.0, 0.99))] * 5, SITES, reached=0.9, seed=0)
     assert found.signal == 0
     assert list(found.share.values()) == pytest.approx([0.25] * 4)
-    assert min(found.high.values()) - max(found.low.values()) > 0.4
 
 
 def test_ballots_count_by_what_was_left_to_learn():
     early, late = np.full((4, 4), 0.01), np.full((4, 4), 0.01)
     early[0], late[1] = 0.1, 0.1
-    found = worth_of([ballot(early, 0.4), ballot(late, 0.79)] * 3, SITES, reached=0.8, seed=0)
-    assert found.share["east"] > 2 * found.share["north"]
+    some = [ballot(early, 0.4, carried=(1.0, 1.0, 0.5, 1.5)), ballot(late, 0.79, carried=(1.0, 1.0, 0.5, 1.5))] * 3
+    found = worth_of(some, SITES, reached=0.8, seed=0)
+    assert found.share["east"] > 1.2 * found.share["north"]
+
+
+def test_what_is_carried_by_hand():
+    start = params([0.0, 0.0])
+    models = {"east": params([3.0, 0.0]), "north": params([1.0, 0.0]), "south": params([0.0, 2.0])}
+    found = carried_by(models, start)
+    assert found["east"] == pytest.approx(3 * 1 / np.sqrt(5), rel=1e-6)
+    assert found["north"] == pytest.approx(1 * 3 / np.sqrt(13), rel=1e-6)
+    assert found["south"] == pytest.approx(0, abs=1e-9)
 
 
 @given(st.integers(1, 400), st.integers(4, 12))

@@ -6,8 +6,9 @@ the training.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import sqrt
 
-from fedce.core.params import Params, leave_out
+from fedce.core.params import Params, gram, leave_out
 
 FEWEST_SITES = 4
 """Below this, a vote could be held against fewer than two other votes, or the model without a site be that of two."""
@@ -70,6 +71,8 @@ class Ballot:
     """The sites that were left out, one after the other."""
     scores: Mapping[str, Sequence[float]]
     """Scorer to its scores: of the common model, and of the model without each of these sites."""
+    carried: Mapping[str, float] = field(default_factory=dict)
+    """Site to how far its update carries the model the way of the others' updates together; below 0: against it."""
     signed: Mapping[str, Sequence[Mapping[str, str]]] = field(default_factory=dict)
     """Scorer to its answers as it signed them, if they came over a network."""
 
@@ -77,6 +80,21 @@ class Ballot:
         """What the scorer loses, in Dice, if the model lacks the site."""
         own = self.scores[scorer]
         return round(own[0] - own[1 + self.without.index(site)], 12)
+
+
+def carried_by(models: Mapping[str, Params], start: Params) -> dict[str, float]:
+    """The length of each site's update along the sum of the other sites' updates; 0 if that sum has no direction.
+
+    A long update that goes the others' way moves the model where the others want it; a site that no other is like goes
+    its own way, however much it needs the federation.
+    """
+    products = gram(list(models.values()), start)
+    found = {}
+    for i, site in enumerate(models):
+        with_others = float(products[i].sum() - products[i, i])
+        of_others = float(products.sum() - 2 * products[i].sum() + products[i, i])
+        found[site] = with_others / sqrt(of_others) if of_others > 0 else 0.0
+    return found
 
 
 def models_without(mean: Params, models: Mapping[str, Params], rho: Mapping[str, float]) -> dict[str, Params]:

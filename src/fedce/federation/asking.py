@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from fedce.base.errors import ReplyError
-from fedce.core.ballot import REFERENCE, Ballot, Ballots, models_without
+from fedce.core.ballot import REFERENCE, Ballot, Ballots, carried_by, models_without
 from fedce.core.draw import Draw
 from fedce.core.messages import MAX_MODELS, Reply, Task
 from fedce.core.params import Params, Vector
@@ -81,6 +81,8 @@ class CheckedAsk:
     persist: bool
     shares: Mapping[str, float]
     """Contributions so far."""
+    start: Params
+    """The common model before the round."""
     replies: dict[str, Reply] = field(default_factory=dict)
     rejected: dict[str, str] = field(default_factory=dict)
     flags: dict[str, tuple[Flag, ...]] = field(default_factory=dict)
@@ -178,9 +180,10 @@ class CheckedAsk:
     def ballot(self, tasks: Sequence[Task], mean: Params, rho: Mapping[str, float]) -> Ballot:
         """How these tasks' sites, or the judge, score the common model and the models that lack a site."""
         lacking = models_without(mean, self.models, rho)
+        carried = carried_by({site: self.models[site] for site in lacking}, self.start)
         models = [mean, *lacking.values()]
         if self.rules.judge is not None:
-            return Ballot(tuple(lacking), {REFERENCE: self.rules.judge(models)})
+            return Ballot(tuple(lacking), {REFERENCE: self.rules.judge(models)}, carried)
         scores: dict[str, tuple[float, ...]] = {task.site: () for task in tasks}
         signed: dict[str, tuple[Mapping[str, str], ...]] = {task.site: () for task in tasks}
         for start in range(0, len(models), MAX_MODELS):
@@ -188,7 +191,8 @@ class CheckedAsk:
             # A site that does not answer to all models has no vote.
             scores = {site: (*scores[site], *reply.scores) for site, reply in found.items()}
             signed = {site: (*signed[site], *([reply.signed] if reply.signed else [])) for site, reply in found.items()}
-        return Ballot(tuple(lacking), scores, {site: own for site, own in signed.items() if own and site in scores})
+        signed = {site: own for site, own in signed.items() if own and site in scores}
+        return Ballot(tuple(lacking), scores, carried, signed)
 
     def _about_statistics(self, site: str) -> tuple[Flag, ...]:
         if site in self.far:

@@ -76,7 +76,8 @@ def round_line(done: Round, members: Iterable[str], leave_out: Sequence[str]) ->
 def _ballot(held: Ballot) -> dict[str, Any]:
     signed = {site: [dict(answer) for answer in answers] for site, answers in held.signed.items()}
     scores = {site: list(own) for site, own in held.scores.items()}
-    return {"without": list(held.without), "scores": scores, **({"signed": signed} if signed else {})}
+    found = {"without": list(held.without), "scores": scores, "carried": dict(held.carried)}
+    return {**found, **({"signed": signed} if signed else {})}
 
 
 def digests_of(run_folder: RunFolder, replies: Mapping[str, Reply]) -> dict[str, str]:

@@ -82,7 +82,8 @@ def rounds(
         here = engine.here(everybody) if draw else everybody
         here = here if len(here) >= rules.min_sites else everybody
         asked = draw.sites({site: draws[site] for site in here}, state.round_no) if draw else everybody
-        checked = CheckedAsk(engine, rules, algorithm.traits.exchanges, rules.persist(state.round_no), state.shares)
+        persist = rules.persist(state.round_no)
+        checked = CheckedAsk(engine, rules, algorithm.traits.exchanges, persist, state.shares, state.params)
         start_model = state.params.trainable
         before = {"": sketch(start_model)} if rules.detect else {}
         after = algorithm.round(replace(state, sites=asked), checked.ask)

@@ -6,8 +6,9 @@ from typing import Any
 from fedce.valuation.worth import LEAST_SIGNAL
 
 GIVES = (
-    "Gives: what the other sites lose in validation Dice when the common model lacks a site, as a share of all that is "
-    "given. The site's own scores have no part in it; the interval holds what another measurement would find."
+    "Gives: what the other sites lose in validation Dice when the common model lacks a site, together with how far the "
+    "site's update carries the model the others' way, as a share of all that is given. The site's own scores have no "
+    "part in it; the interval holds what another measurement would find."
 )
 NEEDS = (
     "Needs: FedCE's contribution, which is high where a site's update points where no other does and where the others' "

@@ -185,6 +185,7 @@ class BallotFacts(Form):
 
     without: list[str]
     scores: Mapping[str, list[Score]]
+    carried: Mapping[str, Number]
     signed: Mapping[str, list[Signed]] = {}
 
     @model_validator(mode="after")
@@ -192,11 +193,13 @@ class BallotFacts(Form):
         for site, scores in self.scores.items():
             if len(scores) != len(self.without) + 1:
                 raise ValueError(f"{site} gave {len(scores)} scores for {len(self.without) + 1} models")
+        if set(self.carried) != set(self.without):
+            raise ValueError("carried and without are not of the same sites")
         return self
 
     @property
     def ballot(self) -> Ballot:
-        return Ballot(tuple(self.without), self.scores)
+        return Ballot(tuple(self.without), self.scores, self.carried)
 
 
 class Round(Line):

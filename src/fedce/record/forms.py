@@ -90,6 +90,7 @@ class _Worth(Form):
     low: dict[str, Share] | None
     high: dict[str, Share] | None
     value: dict[str, Number] | None
+    carried: dict[str, Share] | None
     all: dict[str, Share] | None
     matrix: dict[str, dict[str, Number]] | None
     signal: Share | None
@@ -100,7 +101,7 @@ class _Worth(Form):
     def _whole_or_a_reason(self) -> "_Worth":
         if (self.share is None) != (self.reason is not None):
             raise ValueError("worth has shares, or a reason why it has none")
-        for name in ("low", "high", "value", "all", "matrix") if self.share is not None else ():
+        for name in ("low", "high", "value", "carried", "all", "matrix") if self.share is not None else ():
             _check_sites(f"worth.{name}", getattr(self, name) or {}, "worth.share", self.share or {})
         return self
 

@@ -10,7 +10,7 @@ from fedce import algorithms
 from fedce.core.best import smoothed
 from fedce.federation.session import Result
 from fedce.record.entries import Round
-from fedce.valuation.worth import Estimate, Held, gives, left_to_learn, shares_of
+from fedce.valuation.worth import Carried, Held, Votes, gives, left_to_learn, shares_of
 
 Floats = NDArray[np.float64]
 FEDCE = ("fedce", "fedce-sum", "fedce-cos", "fedce-err")
@@ -52,9 +52,10 @@ def _by_ballots(rounds: Sequence[Round], sites: Sequence[str]) -> dict[str, Floa
     reached = max(smoothed([done.mean_score for done in rounds]))
     alike, weights = np.ones(len(held.base)), left_to_learn(held, reached)
     return {
-        "ballots alike": shares_of(Estimate.of(gives(held, own=True), alike).value),
-        "ballots, not drawn to equal": shares_of(Estimate.of(gives(held, own=True), weights).value),
-        "ballots in Dice": shares_of(np.nan_to_num(held.lost).mean(axis=2).mean(axis=0)),
+        "votes, ballots alike": shares_of(Votes.of(gives(held, own=True), alike).value),
+        "votes": shares_of(Votes.of(gives(held, own=True), weights).value),
+        "votes in Dice": shares_of(np.nan_to_num(held.lost).mean(axis=2).mean(axis=0)),
+        "carried": Carried.of(held.carried).share,
     }
 
 

@@ -1,7 +1,8 @@
 """What each site gives to the others, from the ballots of a run.
 
-A ballot says what every scorer loses when the common model lacks a site. What a site gives is what the *other* sites
-lose by its absence; its own scores never enter, and a vote counts only as far as other votes go (docs/worth.md).
+A ballot says what every scorer loses when the common model lacks a site, and how far the site's update carries the
+model the way of the others' updates. A site's own scores never enter what it gives to the others, and a vote counts
+only as far as other votes go (docs/worth.md).
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,11 +23,17 @@ LEAST_SIGNAL = 0.2
 """If less than this part of the differences between sites is signal, it can't be told who gives more."""
 LEAST_WEIGHT = 0.02
 """A ballot counts at least this much, even if the model had nothing left to learn."""
+STEEPNESS = 1.5
+"""How much further apart shares lie than the measurements; chosen with `OTHER_RUNS`."""
+OTHER_WAYS = 0.3
+"""Standard deviation of what is carried in another training, in equal shares."""
 OTHER_RUNS = 0.005
 """Standard deviation, in log U, of what another training would say. Ballots of one run can't show it; it was chosen on
 the federations that may be looked at, so that intervals hold the truth there (docs/worth.md)."""
 
-NO_WORTH: Mapping[str, Any] = dict.fromkeys(("share", "low", "high", "value", "all", "matrix", "signal", "ballots"))
+NO_WORTH: Mapping[str, Any] = dict.fromkeys(
+    ("share", "low", "high", "value", "carried", "all", "matrix", "signal", "ballots")
+)
 """The entry of results.json if nothing was measured, without the reason."""
 
 
@@ -35,12 +42,14 @@ class Worth:
     """What each site gives, in shares that sum to 1 and in Dice."""
 
     share: Mapping[str, float]
-    """What the others would lose without the site, as a share of all that is given; drawn towards equal shares as far
-    as the ballots contradict each other."""
+    """What the others would lose without the site and how far it carries the model their way, as a share of all that is
+    given; drawn towards equal shares as far as the differences between sites are noise."""
     low: Mapping[str, float]
     high: Mapping[str, float]
     value: Mapping[str, float]
     """What the others lose on average over the ballots, in Dice."""
+    carried: Mapping[str, float]
+    """The site's share in carrying the model the others' way."""
     whole: Mapping[str, float]
     """As `share`, but with what the site itself would lose."""
     matrix: Mapping[str, Mapping[str, float]]
@@ -57,6 +66,7 @@ class Worth:
             "low": dict(self.low),
             "high": dict(self.high),
             "value": dict(self.value),
+            "carried": dict(self.carried),
             "all": dict(self.whole),
             "matrix": {site: dict(row) for site, row in self.matrix.items()},
             "signal": self.signal,
@@ -75,18 +85,21 @@ class Held:
     """(ballots, scorers): scores of the common model."""
     without: Floats
     """(ballots, sites, scorers): scores of the models without a site."""
+    carried: Floats
+    """(ballots, sites): how far a site's update carried the model the others' way; 0 if it had no part."""
 
     @classmethod
     def of(cls, ballots: Sequence[Ballot], sites: Sequence[str]) -> "Held":
         scorers = sorted({scorer for ballot in ballots for scorer in ballot.scores})
         base = np.full((len(ballots), len(scorers)), np.nan)
         without = np.full((len(ballots), len(sites), len(scorers)), np.nan)
+        carried = np.array([[ballot.carried.get(site, 0.0) for site in sites] for ballot in ballots])
         for b, ballot in enumerate(ballots):
             rows = [sites.index(site) for site in ballot.without]
             for scorer, scores in ballot.scores.items():
                 base[b, scorers.index(scorer)] = scores[0]
                 without[b, rows, scorers.index(scorer)] = scores[1:]
-        return cls(tuple(sites), tuple(scorers), base, without)
+        return cls(tuple(sites), tuple(scorers), base, without, carried)
 
     @property
     def lost(self) -> Floats:
@@ -150,15 +163,15 @@ def shares_of(values: Floats) -> Floats:
 
 
 @dataclass(frozen=True, eq=False)
-class Estimate:
-    """What each site gives: the mean over the ballots of log U(w) - log U(w without it), with its noise."""
+class Votes:
+    """What scorers lose by each site: the mean over the ballots of log U(w) - log U(w without it), with its noise."""
 
     value: Floats
     noise: Floats
     """Variance: how far the ballots contradict each other, and what training again would change (`OTHER_RUNS`)."""
 
     @classmethod
-    def of(cls, by_ballot: Floats, weights: Floats) -> "Estimate":
+    def of(cls, by_ballot: Floats, weights: Floats) -> "Votes":
         n, parts = len(weights), weights / weights.sum()
         value = parts @ by_ballot
         between = parts**2 @ (by_ballot - value) ** 2 * (n / (n - 1) if n > 1 else 1.0)
@@ -170,17 +183,47 @@ class Estimate:
         spread = float(self.value.var(ddof=1))
         return max(0.0, 1 - float(self.noise.mean()) / spread) if spread > 0 else 0.0
 
-    @property
-    def shares(self) -> Floats:
-        """Positive parts over their sum, drawn towards equal shares as far as the spread is noise."""
-        found: Floats = self.signal * shares_of(self.value) + (1 - self.signal) / len(self.value)
+    def drawn(self, rng: np.random.Generator) -> Floats:
+        """The values as they might be measured again, (draws, sites)."""
+        found: Floats = self.value + rng.standard_normal((N_DRAWS, len(self.value))) * np.sqrt(self.noise)
         return found
 
-    def intervals(self, rng: np.random.Generator) -> tuple[Floats, Floats]:
-        """The ends within which a share stays if all values are measured again with this noise."""
-        drawn = self.value + rng.standard_normal((N_DRAWS, len(self.value))) * np.sqrt(self.noise)
-        low, high = np.quantile(shares_of(drawn), [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
-        return np.minimum(low, self.shares), np.maximum(high, self.shares)
+
+@dataclass(frozen=True, eq=False)
+class Carried:
+    """Each site's share in carrying the model the others' way: the mean over the ballots, with its noise."""
+
+    share: Floats
+    noise: Floats
+
+    @classmethod
+    def of(cls, by_ballot: Floats) -> "Carried":
+        shares = shares_of(by_ballot)
+        n_ballots, n_sites = shares.shape
+        between = shares.var(axis=0, ddof=1) / n_ballots if n_ballots > 1 else np.zeros(n_sites)
+        return cls(shares.mean(axis=0), between + (OTHER_WAYS / n_sites) ** 2)
+
+    def drawn(self, rng: np.random.Generator) -> Floats:
+        found: Floats = self.share + rng.standard_normal((N_DRAWS, len(self.share))) * np.sqrt(self.noise)
+        return np.maximum(found, 0.0)
+
+
+def combined(carried: Floats, votes: Floats, signal: float, part_carried: float) -> Floats:
+    """Shares from both measurements, (..., sites); votes are put on the scale of what is carried, by their signal.
+
+    >>> combined(np.array([0.5, 0.25, 0.25]), np.array([1.0, 1.0, 1.0]), 1.0, 1.0).round(3).tolist()
+    [0.583, 0.208, 0.208]
+    """
+    n = carried.shape[-1]
+    spread = carried.std(axis=-1, keepdims=True)
+    apart = part_carried * (carried - 1 / n) + signal * spread * _standard(votes)
+    return shares_of(1 / n + STEEPNESS * apart)
+
+
+def _standard(values: Floats) -> Floats:
+    deviation = values.std(axis=-1, keepdims=True)
+    found: Floats = (values - values.mean(axis=-1, keepdims=True)) / np.where(deviation > 0, deviation, 1.0)
+    return found
 
 
 def left_to_learn(held: Held, reached: float) -> Floats:
@@ -195,25 +238,34 @@ def left_to_learn(held: Held, reached: float) -> Floats:
 
 def worth_of(ballots: Sequence[Ballot], sites: Sequence[str], reached: float, seed: int) -> Worth:
     """What each site gives by these ballots, at least one. `reached`: the best smoothed mean score of the run."""
-    held = Held.of(ballots, sites)
+    held, rng, n = Held.of(ballots, sites), np.random.default_rng(seed), len(sites)
     weights = left_to_learn(held, reached)
-    to_others, to_all = (Estimate.of(gives(held, own=own), weights) for own in (False, True))
-    low, high = to_others.intervals(np.random.default_rng(seed))
+    carried = Carried.of(held.carried)
+    to_others = Votes.of(gives(held, own=False), weights)
+    raw = combined(carried.share, to_others.value, to_others.signal, 1.0)
+    again = combined(carried.drawn(rng), to_others.drawn(rng), to_others.signal, 1.0)
+    spread = float(raw.var(ddof=1))
+    signal = max(0.0, 1 - float(again.var(axis=0, ddof=1).mean()) / spread) if spread > 0 else 0.0
+    share = signal * raw + (1 - signal) / n
+    low, high = np.quantile(again, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
+    whole = Votes.of(gives(held, own=True), weights)
+    own = n * whole.value - (n - 1) * to_others.value
     lost = _mean_known(held.lost, axis=0)
 
     def by_site(values: Floats) -> dict[str, float]:
         return dict(zip(sites, values.tolist(), strict=True))
 
     return Worth(
-        share=by_site(to_others.shares),
-        low=by_site(low),
-        high=by_site(high),
+        share=by_site(share),
+        low=by_site(np.minimum(low, share)),
+        high=by_site(np.maximum(high, share)),
         value=by_site(np.nan_to_num(_mean_known(np.where(held.is_own, np.nan, lost), axis=1))),
-        whole=by_site(to_all.shares),
+        carried=by_site(carried.share),
+        whole=by_site(combined(carried.share, own, whole.signal, 0.5)),
         matrix={
             site: {scorer: float(x) for scorer, x in zip(held.scorers, row, strict=True) if not np.isnan(x)}
             for site, row in zip(sites, lost, strict=True)
         },
-        signal=to_others.signal,
+        signal=signal,
         n_ballots=len(ballots),
     )
