@@ -11,8 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from fedce.base.errors import DataError, first_problem
 from fedce.base.files import read_sealed
 from fedce.base.tables import BUILT_IN, DataConfig
+from fedce.data.cache import Notify
 from fedce.data.inspection import grey_values
-from fedce.data.sites import Notify, SiteData, Sites, chunks, load_site, load_sites
+from fedce.data.sites import SiteData, Sites, chunks, load_site, load_sites
 
 SIDE = 64
 """Pixels a side at which files are decoded for a fingerprint; grey values and areas need no finer images."""

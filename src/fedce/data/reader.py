@@ -10,10 +10,12 @@ from fedce.base.errors import DataError, Problems
 from fedce.data.cache import Bytes, Frame, Origin
 from fedce.data.items import Item
 from fedce.data.pixels import Classes, Intensity, checked_labels, class_masks, to_bytes, wide, with_channels
-from fedce.data.resizing import How, resized_spacing, to_size
+from fedce.data.resizing import How, resampled, resized_spacing, to_size
+from fedce.data.shape import Spacing, resampled_shape
 from fedce.data.volumes import Plane, check_same_place, sliced
 
 OTHER_SIZE = "masks differ in size from their images"
+NO_VOLUME = "images are 2-D, and data.dims = 3 needs volumes"
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,10 @@ class Reading:
     resize: How
     intensity: Intensity
     plane: Plane
+    is_3d: bool = False
+    """Whether the network sees volumes; then there must be no 2-D image."""
+    spacing: Spacing | None = None
+    """Millimetres to which volumes are resampled; None: they stay as they are."""
 
 
 def read_frames(site: str, items: Sequence[Item], how: Reading, problems: Problems) -> Iterator[Frame]:
@@ -39,14 +45,16 @@ def read_frames(site: str, items: Sequence[Item], how: Reading, problems: Proble
                 yield _frame(name, i, image, labels, spacing, how, 3 if colour else 1)
 
 
-Spacing = tuple[float, float, float]
-"""Millimetres between slices, rows and columns."""
 Picture = tuple[str, Bytes, Bytes, Spacing | None]
 
 
 def _pictures(item: Item, how: Reading) -> Iterator[Picture]:
     """Name, image (channels, h, w), labels (h, w) and spacing of each picture."""
     if not item.is_volume:
+        if how.is_3d:
+            raise DataError(
+                f"{item.image.path} is a 2-D image, and data.dims = 3 needs volumes; leave out data.dims", NO_VOLUME
+            )
         image, labels = item.image.image(how.intensity), item.mask.labels(how.classes)
         if image.shape[1:] != labels.shape:
             (h, w), (mask_h, mask_w) = image.shape[1:], labels.shape
@@ -61,9 +69,28 @@ def _pictures(item: Item, how: Reading) -> Iterator[Picture]:
     volume, mask = sliced(whole, how.plane), sliced(drawn, how.plane)
     values = to_bytes(volume.values, wide(how.intensity), item.image.path)
     labels = checked_labels(mask.values, how.classes, item.mask.path)
+    values, labels, spacing = at_spacing(values, labels, volume.spacing, how.spacing)
     for z in range(len(values)):
         name = f"{item.name}#{z:03d}" if len(values) > 1 else item.name
-        yield name, values[z][None], labels[z], volume.spacing
+        yield name, values[z][None], labels[z], spacing
+
+
+def volume_frames(
+    name: str, item: int, values: Bytes, labels: Bytes, spacing: Spacing, how: Reading
+) -> Iterator[Frame]:
+    """The frames of a grey volume (slices, rows, columns) that is in memory."""
+    values, labels, spacing = at_spacing(values, labels, spacing, how.spacing)
+    for z in range(len(values)):
+        yield _frame(f"{name}#{z:03d}", item, values[z][None], labels[z], spacing, how, 1)
+
+
+def at_spacing(values: Bytes, labels: Bytes, spacing: Spacing, to: Spacing | None) -> tuple[Bytes, Bytes, Spacing]:
+    """A volume (slices, rows, columns) and its labels, resampled, with the spacing that whole voxels allow."""
+    if to is None:
+        return values, labels, spacing
+    shape = resampled_shape(values.shape, spacing, to)
+    slices, rows, columns = (a * n / m for a, n, m in zip(spacing, values.shape, shape, strict=True))
+    return resampled(values, shape), resampled(labels, shape, is_mask=True), (slices, rows, columns)
 
 
 def _frame(

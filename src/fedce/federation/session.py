@@ -211,7 +211,7 @@ def _check_same(run_folder: RunFolder, recorded: Round, again: Round) -> None:
 def _write_models(run_folder: RunFolder, plan: Plan, state: State, replies: Mapping[str, Reply]) -> None:
     about = {
         "classes": {name: list(values) for name, values in plan.first.classes.items()},
-        "shape": (plan.n_channels, *plan.first.shape[1:]),
+        "shape": (plan.n_channels, *plan.spatial),
     }
 
     def write(path: Path, params: Params) -> None:

@@ -21,8 +21,8 @@ from fedce.base.errors import DataError
 from fedce.base.recipes import PLAN, PLANNED, SMALL, filled, value_at
 from fedce.base.tables import ModelConfig
 from fedce.base.words import printable
+from fedce.data.cache import Notify
 from fedce.data.fingerprint import Fingerprint, Fingerprints, look_at, read_fingerprint
-from fedce.data.sites import Notify
 from fedce.learning import networks
 
 LARGEST = 256

@@ -18,8 +18,8 @@ from fedce.data.pixels import Classes, to_bytes, wide, with_channels
 from fedce.data.resizing import from_size, to_size
 from fedce.data.volumes import nifti_bytes, sliced, unsliced
 from fedce.federation.plan import code_of
-from fedce.learning import networks as models
-from fedce.learning.learner import Learner
+from fedce.learning.learner import Learner, learner_for
+from fedce.questions.whole import check_dims, seen_whole, segment_whole
 from fedce.record.folder import RunFolder
 from fedce.record.forms import ModelAbout, check
 
@@ -52,6 +52,7 @@ def predict_files(
     problems = Problems()
     for file, _ in stems:
         with problems.collected():
+            check_dims(file, learner)
             file.volume() if file.is_volume else file.image()
     problems.raise_any(f"{len(images)} images")
     if adapt:
@@ -78,7 +79,10 @@ def _predict_image(file: File, stem: Path, data: DataConfig, learner: Learner, c
 def _predict_volume(file: File, stem: Path, data: DataConfig, learner: Learner, classes: Classes, shape: Shape) -> Path:
     volume = file.volume()
     values = to_bytes(sliced(volume, data.plane).values, wide(data.intensity), file.path)[:, None]
-    masks = np.stack([_segment(values[z : z + 1], data, learner, shape)[0] for z in range(len(values))])
+    if learner.windows is not None:
+        masks = segment_whole(file, data, learner, shape[0])
+    else:
+        masks = np.stack([_segment(values[z : z + 1], data, learner, shape)[0] for z in range(len(values))])
     labels = np.stack([mask_values(mask, classes) for mask in masks])
     target, picture = _targets(file, stem)
     write_bytes(target, nifti_bytes(unsliced(labels, volume, data.plane)))
@@ -91,8 +95,10 @@ def _adapted(learner: Learner, files: Sequence[File], data: DataConfig, shape: S
     """The model with batch-norm statistics of all these images and of all slices of volumes."""
     if not learner.layout.running_statistics:
         raise ConfigError("--adapt: this model has no batch norm whose statistics could be estimated; leave it out")
+    if learner.windows is not None:
+        return learner.adapted(learner.params, learner.unmarked([seen_whole(file, data, shape[0]) for file in files]))
     pixels = [picture for file in files for picture in _pictures(file, data)]
-    return learner.adapted(learner.params, torch.from_numpy(_fitted(pixels, data, shape)))
+    return learner.adapted(learner.params, learner.unmarked([_fitted(pixels, data, shape)]))
 
 
 def _pictures(file: File, data: DataConfig) -> Masks:
@@ -141,13 +147,12 @@ def load_learner(
     tensors, about = read_tensors(path)
     check(ModelAbout, about, str(path))
     classes: Classes = about["classes"]
-    network = models.build(config.model, about["shape"][0], len(classes), config.seed)
-    learner = Learner(network, config.train, config.data.normalize, torch.device("cpu"))
+    learner = learner_for(config, about["shape"][0], len(classes), torch.device("cpu"))
     try:
         learner.load(from_named(learner.layout, tensors))
     except ValueError as error:
         raise RunError(f"{path} does not fit [model] in {run.config_file}: {error}") from None
-    n_channels, height, width = about["shape"]
+    n_channels, *_, height, width = about["shape"]
     return learner, classes, (n_channels, height, width)
 
 

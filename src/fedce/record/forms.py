@@ -227,8 +227,8 @@ class ModelAbout(Form):
     classes: Annotated[
         dict[str, Annotated[list[Annotated[int, Field(ge=0, le=255)]], Field(min_length=1)]], Field(min_length=1)
     ]
-    shape: Annotated[list[Annotated[int, Field(ge=1, le=4096)]], Field(min_length=3, max_length=3)]
-    """Channels, height and width."""
+    shape: Annotated[list[Annotated[int, Field(ge=1, le=4096)]], Field(min_length=3, max_length=4)]
+    """Channels, and height and width of the images or slices, rows and columns of a patch."""
 
 
 def check(form: type[BaseModel], value: Any, where: str, hint: str = "was it edited?") -> None:
