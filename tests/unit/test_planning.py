@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import fedce as package
 from fedce.base.config import load, parse
-from fedce.base.errors import ConfigError
+from fedce.base.errors import ConfigError, DataError
 from fedce.base.recipes import PLANNED, value_at
 from fedce.cli import main
 from fedce.data import load_sites
@@ -216,3 +216,64 @@ def test_a_sites_name_can_not_break_the_file():
     sites = tuple(site.model_copy(update={"site": name}) for name in ("north\nrounds = 1", "south"))
     made = completed_by({}, plan_of(Fingerprints(sites)))
     assert parse(tomllib.loads(as_toml(made, {}, []))) == made.config
+
+
+def of_volumes(site: str, depth: int, side: int, spacing: tuple[float, float, float], n: int = 8) -> Fingerprint:
+    return Fingerprint(
+        site=site,
+        n_train=n * depth,
+        n_validation=depth,
+        n_test=depth,
+        n_channels=1,
+        heights=(side, side, side),
+        widths=(side, side, side),
+        spacing=spacing,
+        is_volume=True,
+        grey=((1 / 64,) * 64,),
+        areas={"organ": (0.0, 0.1, 1.0)},
+        absent={"organ": 0.5},
+        volumes={"depths": (depth, depth, depth), "n_train": n, "n_validation": 1, "n_test": 1},
+    )
+
+
+DEEP = Fingerprints((of_volumes("a", 24, 64, (3.0, 1.0, 1.0)), of_volumes("b", 40, 96, (2.0, 1.0, 1.0))))
+
+
+def test_volumes_with_enough_slices_are_planned_in_3d():
+    chosen = {one.key: one for one in plan_of(DEEP)}
+    assert chosen["data.dims"].value == 3
+    assert "a have 24 slices" in chosen["data.dims"].reason
+    assert chosen["data.spacing"].value == [2.5, 1.0, 1.0]
+    # At this spacing the volumes have 29 and 32 slices of 64 and 96 pixels: 30, 80, 80 in the median.
+    assert chosen["data.patch"].value == [24, 80, 80]
+    assert chosen["model.channels"].value == [16, 32, 64, 128]  # 24 slices are halved three times.
+    assert chosen["rounds"].value == 50  # 8 volumes, 2 patches each, 2 in a batch: 8 steps a round.
+    config = completed_by({}, plan_of(DEEP)).config
+    assert config.data.dims == 3
+    assert cost_of(config, DEEP).minutes > 0
+
+
+@pytest.mark.parametrize(
+    ("stated", "dims"),
+    [
+        ({}, 3),
+        ({"data": {"dims": 2}}, None),
+        ({"data": {"size": 64}}, None),
+        ({"model": {"name": "unet-classic"}}, None),
+        ({"model": {"name": "some.module:Network"}}, None),
+    ],
+)
+def test_a_person_decides_between_2d_and_3d(stated, dims):
+    assert value_at(tree_of(plan_of(DEEP, stated)), "data.dims") == dims
+
+
+def test_few_slices_stay_2d_unless_asked():
+    flat = Fingerprints((of_volumes("a", 24, 64, (3.0, 1.0, 1.0)), of_volumes("b", 9, 64, (8.0, 1.0, 1.0))))
+    assert value_at(tree_of(plan_of(flat)), "data.dims") is None
+    assert value_at(tree_of(plan_of(flat, {"data": {"dims": 3}})), "data.dims") == 3
+
+
+def test_volumes_that_are_not_there_cannot_be_planned():
+    flat = Fingerprints(tuple(site.model_copy(update={"volumes": None}) for site in DEEP.sites))
+    with pytest.raises(DataError, match=r"data\.dims = 3"):
+        plan_of(flat, {"data": {"dims": 3}})

@@ -130,10 +130,11 @@ class DataConfig(Table):
 
     @model_validator(mode="after")
     def _is_2d_or_3d(self) -> "DataConfig":
-        built_in = self.source in BUILT_IN
         if self.dims is None:
             object.__setattr__(self, "dims", 3 if self.source in OF_VOLUMES else 2)
-        if self.dims == 3 and built_in and self.source not in OF_VOLUMES:
+        # An experiment for hospitals leaves the source out: each of them has its own.
+        is_flat = "source" in self.model_fields_set and self.source in set(BUILT_IN) - set(OF_VOLUMES)
+        if self.dims == 3 and is_flat:
             raise ValueError(f"{self.source} has 2-D images; leave out data.dims = 3, or take {', '.join(OF_VOLUMES)}")
         if self.dims == 3 and self.size is not None:
             raise ValueError("data.size is for 2-D images; with data.dims = 3 set data.spacing and data.patch")

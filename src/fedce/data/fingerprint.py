@@ -1,5 +1,6 @@
 """What a plan must know of a site's images: counts, sizes, spacings, grey values, class areas. No image is in it."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,6 +25,18 @@ Count = Annotated[int, Field(ge=0, le=10**9)]
 Pixels = Annotated[int, Field(ge=1, le=10**6)]
 
 
+class OfVolumes(BaseModel):
+    """What a plan must know of a site's volumes beside their slices."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    depths: tuple[Pixels, Pixels, Pixels]
+    """The smallest, the median and the largest number of slices."""
+    n_train: Count
+    n_validation: Count
+    n_test: Count
+
+
 class Fingerprint(BaseModel):
     """One site in some hundred numbers, which a hospital may send before round 1 (docs/privacy.md)."""
 
@@ -46,6 +59,8 @@ class Fingerprint(BaseModel):
     """Class to three quantiles (5, 50, 95 %) of the part that it covers, over the images that show the class."""
     absent: dict[str, Fraction]
     """Class to the part of the images that have none of it."""
+    volumes: OfVolumes | None = None
+    """None if not all files are volumes; `n_train` and so on are then counts of slices."""
 
 
 def fingerprint_of(site: SiteData, classes: Sequence[str]) -> Fingerprint:
@@ -56,9 +71,7 @@ def fingerprint_of(site: SiteData, classes: Sequence[str]) -> Fingerprint:
     spacings = [origin.voxel for origin in origins if origin.spacing is not None and origin.voxel is not None]
     return Fingerprint(
         site=site.name,
-        n_train=len(site.split.train),
-        n_validation=len(site.split.validation),
-        n_test=len(site.split.test),
+        **{f"n_{part}": n for part, n in site.n_by_part.items()},
         n_channels=site.images.shape[1],
         heights=_in_order([origin.height for origin in origins] or [height]),
         widths=_in_order([origin.width for origin in origins] or [width]),
@@ -67,7 +80,16 @@ def fingerprint_of(site: SiteData, classes: Sequence[str]) -> Fingerprint:
         grey=tuple(tuple(np.round(channel, 6).tolist()) for channel in grey_values(site.images).histogram),
         areas={name: _areas(area) for name, area in zip(classes, areas.T, strict=True)},
         absent={name: float(np.round((area == 0).mean(), 6)) for name, area in zip(classes, areas.T, strict=True)},
+        volumes=_of_volumes(site),
     )
+
+
+def _of_volumes(site: SiteData) -> OfVolumes | None:
+    if not site.origins or any(origin.spacing is None for origin in site.origins):
+        return None
+    depths = Counter(site.items)
+    n = {f"n_{part}": len({site.items[row] for row in rows}) for part, rows in site.split.parts.items()}
+    return OfVolumes(depths=_in_order(list(depths.values())), **n)
 
 
 def _in_order(values: Sequence[int]) -> tuple[int, int, int]:
@@ -94,20 +116,22 @@ class Fingerprints:
     """The fingerprints of all sites of a federation, and the size of their images if it is settled."""
 
     sites: tuple[Fingerprint, ...]
-    shape: tuple[int, int] | None = None
-    """Height and width of all images; None if the plan may choose them."""
+    shape: tuple[int, ...] | None = None
+    """Height and width of all images, or a patch's slices, rows and columns; None if the plan may choose them."""
 
 
 def fingerprints_of(sites: Sites) -> Fingerprints:
     """The fingerprints of images that are already decoded at the size of the training."""
-    height, width = sites[0].images.shape[2:]
-    return Fingerprints(tuple(fingerprint_of(site, tuple(sites.classes)) for site in sites), (height, width))
+    shape: tuple[int, ...] = sites[0].patch or sites[0].images.shape[2:]
+    return Fingerprints(tuple(fingerprint_of(site, tuple(sites.classes)) for site in sites), shape)
 
 
 def look_at(config: DataConfig, notify: Notify | None = None, site: str | None = None) -> Fingerprints:
     """All sites' fingerprints, or one site's. Files are decoded at a small size, unless the experiment states one."""
     is_settled = config.source in BUILT_IN or config.size is not None
-    how = config if is_settled else config.model_copy(update={"size": SIDE})
+    # Volumes are looked at slice by slice, whatever the network will see of them.
+    quick = {"size": SIDE, "dims": 2, "spacing": None, "patch": None}
+    how = config if is_settled else config.model_copy(update=quick)
     found = fingerprints_of(load_site(how, site, notify=notify) if site else load_sites(how, notify=notify))
     return found if is_settled else replace(found, shape=None)
 
