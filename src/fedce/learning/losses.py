@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -41,7 +42,7 @@ def _unweighted(name: str, options: Mapping[str, Any]) -> nn.Module:
     if isinstance(kind, nn.Module) and not options:
         return kind
     try:
-        made = Function(partial(kind, **options)) if _is_plain(kind, options) else kind(**options)
+        made = _function(kind, options) if _is_plain(kind, options) else kind(**options)
     except (TypeError, ValueError) as error:
         given = f"with train.loss_options = {dict(options)}" if options else "without train.loss_options"
         raise ConfigError(f"train.loss: {name} can't be made {given} ({error})") from None
@@ -68,6 +69,13 @@ def _is_plain(kind: Any, options: Mapping[str, Any]) -> bool:
         return True
     needed = [one for one in signature.parameters.values() if one.default is one.empty and one.name not in options]
     return len([one for one in needed if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]) == 2
+
+
+def _function(kind: Callable[..., Any], options: Mapping[str, Any]) -> nn.Module:
+    """The function as a loss, after a check that it takes the options."""
+    with suppress(ValueError):  # A function in C has no signature.
+        inspect.signature(kind).bind(None, None, **options)
+    return Function(partial(kind, **options))
 
 
 def _check_takes_logits(name: str, kind: Any, options: Mapping[str, Any]) -> None:
