@@ -13,8 +13,8 @@ from fedce.base.errors import DataError, first_problem
 from fedce.base.files import read_sealed
 from fedce.base.tables import BUILT_IN, DataConfig
 from fedce.data.cache import Notify
-from fedce.data.inspection import grey_values
-from fedce.data.sites import SiteData, Sites, chunks, load_site, load_sites
+from fedce.data.inspection import grey_values_of
+from fedce.data.sites import SiteData, Sites, load_site, load_sites
 
 SIDE = 64
 """Pixels a side at which files are decoded for a fingerprint; grey values and areas need no finer images."""
@@ -65,7 +65,7 @@ class Fingerprint(BaseModel):
 
 def fingerprint_of(site: SiteData, classes: Sequence[str]) -> Fingerprint:
     """The fingerprint of a site whose images are decoded, at any size."""
-    areas = np.concatenate([masks.mean(axis=(2, 3)) for masks in chunks(site.masks)])[site.shown]
+    areas = site.areas()[site.shown]
     height, width = site.images.shape[2:]
     origins = site.origins
     spacings = [origin.voxel for origin in origins if origin.spacing is not None and origin.voxel is not None]
@@ -77,7 +77,7 @@ def fingerprint_of(site: SiteData, classes: Sequence[str]) -> Fingerprint:
         widths=_in_order([origin.width for origin in origins] or [width]),
         spacing=_middle(spacings) if spacings else None,
         is_volume=any(origin.spacing is not None for origin in origins),
-        grey=tuple(tuple(np.round(channel, 6).tolist()) for channel in grey_values(site.images).histogram),
+        grey=tuple(tuple(np.round(channel, 6).tolist()) for channel in grey_values_of(site).histogram),
         areas={name: _areas(area) for name, area in zip(classes, areas.T, strict=True)},
         absent={name: float(np.round((area == 0).mean(), 6)) for name, area in zip(classes, areas.T, strict=True)},
         volumes=_of_volumes(site),

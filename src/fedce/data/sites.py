@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
+from math import prod
 from typing import Any, TypeVar
 
 import numpy as np
@@ -71,6 +72,19 @@ class SiteData:
         if self.patch is None:
             return {name: len(part) for name, part in rows.items()}
         return {name: len({self.items[row] for row in part}) for name, part in rows.items()}
+
+    @cached_property
+    def filled(self) -> NDArray[np.float64]:
+        """The part of each row that is not padding, which only slices of volumes have."""
+        if self.patch is None:
+            return np.ones(len(self.images))
+        pixels = np.array([origin.height * origin.width for origin in self.origins], np.float64)
+        return pixels / prod(self.images.shape[2:])
+
+    def areas(self) -> NDArray[np.float64]:
+        """The marked fraction of each row, (n, classes)."""
+        found = np.concatenate([masks.mean(axis=(2, 3)) for masks in chunks(self.masks)])
+        return found if self.patch is None else found / self.filled[:, None]
 
     @cached_property
     def items(self) -> tuple[int, ...]:

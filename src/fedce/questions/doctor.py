@@ -25,7 +25,6 @@ from fedce.data.cache import cache_folder
 from fedce.data.duplicates import find_duplicates
 from fedce.data.remarks import not_judged
 from fedce.data.shape import in_words
-from fedce.data.sites import chunks
 from fedce.engines.launching import need
 from fedce.engines.local import can_fork, default_workers
 from fedce.federation.lines import versions
@@ -177,7 +176,7 @@ def _duplicates(sites: Sites) -> Finding:
 
 
 def _labels(site: SiteData, classes: Sequence[str]) -> Iterator[Finding]:
-    areas = np.concatenate([masks.mean(axis=(2, 3)) for masks in chunks(site.masks)])
+    areas = site.areas()
     in_file = np.zeros((max(site.items) + 1, len(classes)), bool)  # Slices of a volume are in one file.
     np.logical_or.at(in_file, list(site.items), areas > 0)
     in_file = in_file[sorted(set(site.items))]
