@@ -152,19 +152,25 @@ def _told_how_to_go_on(display: "RunDisplay", out: Path) -> Iterator[None]:
 @click.command()
 @experiment_options(scale=scale_option(), rounds=rounds_option())
 @out_option()
+@click.option("--gpu", is_flag=True, help="Instead, train tiny models on CPU and GPU, amp on and off, and compare.")
 @json_option("the findings")
 @one_line_errors
-def doctor(experiment: Experiment, out: Path | None, as_json: bool) -> None:
+def doctor(experiment: Experiment, out: Path | None, gpu: bool, as_json: bool) -> None:
     """Check everything that can be known before round 1; exit code 2 if a run would fail."""
     from fedce.present.progress import FindingsDisplay
 
     display = FindingsDisplay(quiet=as_json)
     display.notice(STARTING)
-    config = experiment.planned(display.notice)
     from fedce.questions.doctor import examine, verdict_of
+    from fedce.questions.gpu import check_gpu
 
+    if gpu:
+        found = check_gpu()
+    else:
+        config = experiment.planned(display.notice)
+        found = examine(config, out or default_out(config), display.notice)
     findings = []
-    for finding in examine(config, out or default_out(config), display.notice):
+    for finding in found:
         findings.append(finding)
         display.tell(finding)
     verdict = verdict_of(findings)
