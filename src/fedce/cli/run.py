@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     metavar="NAME",
     help="fedce (default), fedce-sum, fedavg, uniform, standalone, qfedavg, ...; README.md lists all.",
 )
-@data_option("fundus6, prostate6, or a folder DIR/<site>/{images,masks}/*.png.")
-@scale_option("Size of fundus6 and prostate6: tiny, demo or paper.")
+@data_option("fundus6, prostate6, volume6, or a folder DIR/<site>/{images,masks}/*.png.")
+@scale_option("Size of fundus6, prostate6 and volume6: tiny, demo or paper.")
 @rounds_option("Communication rounds.")
 @click.option("--seed", type=int, metavar="N", help="Seed of the initial weights and of local training.")
 @click.option("--workers", type=int, metavar="N", help="Worker processes; 0 (default): one for each core.")
@@ -102,9 +102,7 @@ def run(
     experiment = Experiment(config_file, named, assignments)
     config = experiment.planned(Terminal(quiet=as_json).notice)
     if scale is not None and config.data.source not in BUILT_IN and Path(config.data.source).exists():
-        raise ConfigError(
-            f"--scale is for {' and '.join(BUILT_IN)}; images of a folder are resized by --set data.size=N"
-        )
+        raise ConfigError(f"--scale is for {', '.join(BUILT_IN)}; images of a folder are resized by --set data.size=N")
     _conduct(config, out or default_out(config), None, replace=replace, as_json=as_json)
 
 

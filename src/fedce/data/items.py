@@ -53,7 +53,7 @@ class Item:
 def find_items(config: DataConfig, problems: Problems) -> dict[str, list[Item]]:
     """Each site's items, sorted by name."""
     if not config.source.strip():
-        raise DataError("data.source is empty; give a folder of sites, or fundus6 or prostate6")
+        raise DataError("data.source is empty; give a folder of sites, or fundus6, prostate6 or volume6")
     root = Path(config.source)
     lists = _datalists(root, config)
     if lists:
