@@ -124,7 +124,7 @@ def windows(sites: fedce.Sites) -> tuple[float, float]:
     """Seconds of scoring whole volumes: ours, and MONAI's function with the same network."""
     data = sites[2]
     rows = data.split.train
-    net = build(ModelConfig(channels=CHANNELS), 1, 2, 0, 3)
+    net = build(ModelConfig(channels=CHANNELS), 1, 2, 0, PATCH)
     ours = Learner(net, TrainConfig(), "zscore", CPU, windows=Windows(PATCH, OVERLAP))
     mine, theirs = ours.volumes(data.images, data.masks, data.stacks(rows)), tensors_of(data, rows)
     plain, params, found = network(), ours.params, []

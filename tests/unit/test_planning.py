@@ -5,6 +5,7 @@ import tomllib
 from math import inf
 from pathlib import Path
 
+import nibabel
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -277,3 +278,32 @@ def test_volumes_that_are_not_there_cannot_be_planned():
     flat = Fingerprints(tuple(site.model_copy(update={"volumes": None}) for site in DEEP.sites))
     with pytest.raises(DataError, match=r"data\.dims = 3"):
         plan_of(flat, {"data": {"dims": 3}})
+
+
+def test_a_spacing_that_is_too_fine_for_patches_becomes_coarser():
+    fine = Fingerprints(tuple(of_volumes(name, 19, 384, (3.0, 0.5, 0.5)) for name in ("a", "b")))
+    chosen = {one.key: one for one in plan_of(fine)}
+    slices, rows, columns = chosen["data.spacing"].value
+    assert slices == 3.0
+    assert rows == columns
+    assert 0.7 < rows < 0.85
+    assert "3 x 0.5 x 0.5 mm" in chosen["data.spacing"].reason
+    assert chosen["data.patch"].value[0] == 16
+
+
+def test_a_fingerprint_states_the_files_own_spacing_and_counts_volumes(tmp_path):
+    rng = np.random.default_rng(0)
+    for site in ("a", "b"):
+        for i in range(4):
+            for part in ("images", "masks"):
+                path = tmp_path / site / part / f"{i}.nii.gz"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                values = rng.integers(0, 2, (96, 80, 18)).astype(np.uint8)
+                nibabel.save(nibabel.Nifti1Image(values, np.diag([0.5, 0.5, 3.0, 1.0])), path)
+    (first, _) = look_at(parse({"data": {"source": str(tmp_path)}}).data).sites
+    assert first.spacing == pytest.approx((3.0, 0.5, 0.5))
+    assert first.volumes is not None
+    assert (first.volumes.depths, first.volumes.n_train) == ((18, 18, 18), 2)
+    made = planned({"recipe": "plan", "data": {"source": str(tmp_path)}})
+    assert made.config.data.dims == 3
+    assert made.config.data.patch == (16, 80, 96)

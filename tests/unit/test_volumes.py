@@ -6,6 +6,7 @@ import pytest
 import torch
 from monai.inferers import sliding_window_inference
 from monai.networks.nets import DynUNet
+from torch import nn
 
 from fedce.base.config import parse
 from fedce.base.errors import ConfigError, DataError
@@ -29,7 +30,7 @@ def one_thread():
 
 
 def learner(name="unet", channels=(4, 8), normalize="zscore", options=None, **train):
-    network = build(ModelConfig(name=name, channels=channels, options=options or {}), 1, 2, seed=0, dims=3)
+    network = build(ModelConfig(name=name, channels=channels, options=options or {}), 1, 2, seed=0, patch=PATCH)
     return Learner(network, TrainConfig(**train), normalize, CPU, windows=Windows(PATCH))
 
 
@@ -280,7 +281,7 @@ def test_loss_gradient_and_statistics_work_on_volumes():
 
 def test_a_site_counts_its_volumes(tmp_path):
     sites = load_sites(str(folder_of(tmp_path, SHAPES)), dims=3, patch=PATCH, classes={"box": [1]})
-    network = build(ModelConfig(channels=(4, 8)), 1, 1, seed=0, dims=3)
+    network = build(ModelConfig(channels=(4, 8)), 1, 1, seed=0, patch=PATCH)
     site = Hospital(sites[0], Learner(network, TrainConfig(), "unit", CPU, windows=Windows(PATCH)), ("box",), 0)
     assert site.n_train == 2
     assert 0 <= site.score(site.learner.params) <= 1
@@ -289,22 +290,32 @@ def test_a_site_counts_its_volumes(tmp_path):
 # --- networks ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dims", [2, 3])
+@pytest.mark.parametrize("patch", [None, (16, 32, 32), (6, 32, 32)])
 @pytest.mark.parametrize("name", ["unet", "dynunet", "segresnet", "monai.networks.nets:AttentionUnet"])
-def test_networks_by_name_get_dims_channels_and_classes(name, dims):
+def test_networks_by_name_get_dims_channels_and_classes(name, patch):
     options = {"channels": [4, 8], "strides": [2]} if ":" in name else {}
-    network = build(ModelConfig(name=name, channels=(8, 16, 32), options=options), 2, 3, 0, dims)
-    check_fits(network, 2, 3, (16, 32, 32)[-dims:])
+    network = build(ModelConfig(name=name, channels=(8, 16, 32), options=options), 2, 3, 0, patch)
+    assert check_fits(network, 2, 3, patch or (32, 32)).size == (patch or (32, 32))
 
 
 def test_the_papers_network_is_2d_only():
     with pytest.raises(ConfigError, match="unet-classic"):
-        build(ModelConfig(name="unet-classic"), 1, 1, 0, 3)
+        build(ModelConfig(name="unet-classic"), 1, 1, 0, PATCH)
+
+
+def test_a_network_of_few_slices_halves_rows_and_columns_alone():
+    network = build(ModelConfig(channels=(4, 8, 16, 32)), 1, 1, 0, (6, 64, 64))
+    assert check_fits(network, 1, 1, (6, 64, 64)).becomes == (6, 64, 64)  # Nothing is padded.
+    assert [module.stride for module in network.modules() if isinstance(module, nn.Conv3d)][:3] == [
+        (2, 2, 2),
+        (1, 2, 2),
+        (1, 2, 2),
+    ]
 
 
 @pytest.mark.parametrize("size", [(33, 50), (10, 17, 20)])
 def test_sizes_that_the_network_cannot_take_are_padded_and_cropped_back(size):
-    network = build(ModelConfig(channels=(4, 8, 16)), 1, 1, 0, len(size))
+    network = build(ModelConfig(channels=(4, 8, 16)), 1, 1, 0, (16, 16, 16) if len(size) == 3 else None)
     fit = check_fits(network, 1, 1, size)
     assert all(new % 4 == 0 and 0 <= new - old < 4 for old, new in zip(size, fit.becomes, strict=True))
     image = torch.rand(2, 1, *size)
@@ -313,7 +324,7 @@ def test_sizes_that_the_network_cannot_take_are_padded_and_cropped_back(size):
 
 
 def test_a_patch_that_the_network_cannot_take_trains():
-    network = build(ModelConfig(channels=(4, 8, 16)), 1, 2, 0, 3)
+    network = build(ModelConfig(channels=(4, 8, 16)), 1, 2, 0, (8, 16, 16))
     ours = Learner(network, TrainConfig(), "unit", CPU, windows=Windows((7, 15, 17)))
     data = Volumes([Volume(*volume((12, 24, 24)))], (7, 15, 17), CPU)
     assert np.isfinite(ours.train(ours.params, data, 0, {}).loss)

@@ -68,7 +68,8 @@ def fingerprint_of(site: SiteData, classes: Sequence[str]) -> Fingerprint:
     areas = site.areas()[site.shown]
     height, width = site.images.shape[2:]
     origins = site.origins
-    spacings = [origin.voxel for origin in origins if origin.spacing is not None and origin.voxel is not None]
+    # Rows and columns as in the file: a fingerprint is made from images that were resized.
+    spacings = [(origin.voxel[0], *origin.spacing) for origin in origins if origin.spacing and origin.voxel]
     return Fingerprint(
         site=site.name,
         **{f"n_{part}": n for part, n in site.n_by_part.items()},

@@ -20,6 +20,8 @@ Patch = tuple[int, int, int]
 Spacing = tuple[float, float, float]
 """Millimetres between slices, rows and columns."""
 PATCH: Patch = (32, 64, 64)
+SMALLEST_MAP = 3
+"""Voxels a side that a network's deepest level must still have."""
 
 
 def patch_of(config: DataConfig) -> Patch | None:
@@ -55,6 +57,20 @@ def resampled_shape(shape: tuple[int, int, int], spacing: Spacing, to: Spacing) 
     """
     slices, rows, columns = (max(1, round(n * a / b)) for n, a, b in zip(shape, spacing, to, strict=True))
     return slices, rows, columns
+
+
+def strides_of(size: Sequence[int], n_levels: int) -> list[tuple[int, ...]]:
+    """By how much each level of a network divides each axis: an axis that has become short or odd is left as it is.
+
+    >>> strides_of((16, 96, 96), 4)
+    [(2, 2, 2), (2, 2, 2), (1, 2, 2), (1, 2, 2)]
+    """
+    sides, found = list(size), []
+    for _ in range(n_levels):
+        step = tuple(2 if side % 2 == 0 and side // 2 >= SMALLEST_MAP else 1 for side in sides)
+        sides = [side // by for side, by in zip(sides, step, strict=True)]
+        found.append(step)
+    return found
 
 
 @dataclass(frozen=True)

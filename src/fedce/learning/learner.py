@@ -410,7 +410,7 @@ def learner_for(
         raise ConfigError(
             f"train.class_weights has {len(weights)} values, and there are {n_classes} classes; give one for each class"
         )
-    network = build(config.model, n_channels, n_classes, config.seed, config.data.dims or 2)
+    network = build(config.model, n_channels, n_classes, config.seed, patch_of(config.data))
     fits = {takes: check_fits(network, n_channels, n_classes, takes)} if takes else {}
     windows = Windows.asked_by(config.data)
     learner = Learner(network, config.train, config.data.normalize, device, config.n_rounds, windows)

@@ -1,6 +1,6 @@
 """Networks by name or by import path."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from inspect import Parameter, signature
@@ -13,7 +13,7 @@ from torch.nn import functional
 from fedce.base.errors import ConfigError, nearest
 from fedce.base.registry import full_name, load_object
 from fedce.base.tables import ModelConfig
-from fedce.data.shape import in_words
+from fedce.data.shape import in_words, strides_of
 from fedce.learning.classic_unet import ClassicUNet
 from fedce.learning.losses import heads_of
 
@@ -27,16 +27,24 @@ def network_path(name: str) -> str:
     return full_name(name, NETWORKS, "fedce.networks")
 
 
-def build(config: ModelConfig, n_channels: int, n_classes: int, seed: int, dims: int = 2) -> nn.Module:
-    """The network with its initial weights, which depend on the seed alone."""
+def build(
+    config: ModelConfig, n_channels: int, n_classes: int, seed: int, patch: tuple[int, ...] | None = None
+) -> nn.Module:
+    """The network with its initial weights, which depend on the seed alone; a network of volumes if there are patches.
+
+    In 3-D a U-Net halves an axis only as long as enough voxels are left: volumes often have few slices.
+    """
+    dims = len(patch) if patch else 2
     data = {"spatial_dims": dims, "in_channels": n_channels, "out_channels": n_classes}
+    n = len(config.channels) - 1
+    strides: Sequence[Any] = strides_of(patch, n) if patch else (2,) * n
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         if config.name in NETWORKS:
             _check_levels(config, dims)
             make = {"unet": _unet, "unet-classic": _classic, "dynunet": _dynunet, "segresnet": _segresnet}[config.name]
             with _made_of(config):
-                return make(config, data)
+                return make(config, data, strides)
         if ":" not in network_path(config.name):
             raise ConfigError(
                 f"unknown network {config.name!r}{nearest(config.name, NETWORKS)}; "
@@ -59,20 +67,20 @@ def _check_levels(config: ModelConfig, dims: int) -> None:
         raise ConfigError("model.name = 'unet-classic' is for 2-D images; with data.dims = 3 use unet")
 
 
-def _unet(config: ModelConfig, data: dict[str, int]) -> nn.Module:
+def _unet(config: ModelConfig, data: dict[str, int], strides: Sequence[Any]) -> nn.Module:
     from monai.networks.nets import UNet
 
     network: nn.Module = UNet(
         **data,
         channels=config.channels,
-        strides=(2,) * (len(config.channels) - 1),
+        strides=strides,
         num_res_units=config.res_units,
         norm=_norm(config),
     )
     return network
 
 
-def _classic(config: ModelConfig, data: dict[str, int]) -> nn.Module:
+def _classic(config: ModelConfig, data: dict[str, int], strides: Sequence[Any]) -> nn.Module:
     from monai.networks.layers.utils import get_norm_layer
 
     return ClassicUNet(
@@ -80,14 +88,13 @@ def _classic(config: ModelConfig, data: dict[str, int]) -> nn.Module:
     )
 
 
-def _dynunet(config: ModelConfig, data: dict[str, int]) -> nn.Module:
+def _dynunet(config: ModelConfig, data: dict[str, int], strides: Sequence[Any]) -> nn.Module:
     from monai.networks.nets import DynUNet
 
-    n = len(config.channels)
     ours = {
-        "kernel_size": [3] * n,
-        "strides": [1] + [2] * (n - 1),
-        "upsample_kernel_size": [2] * (n - 1),
+        "kernel_size": [3] * len(config.channels),
+        "strides": [1, *strides],
+        "upsample_kernel_size": list(strides),
         "filters": config.channels,
         "norm_name": _norm(config),
     }
@@ -95,7 +102,7 @@ def _dynunet(config: ModelConfig, data: dict[str, int]) -> nn.Module:
     return network
 
 
-def _segresnet(config: ModelConfig, data: dict[str, int]) -> nn.Module:
+def _segresnet(config: ModelConfig, data: dict[str, int], strides: Sequence[Any]) -> nn.Module:
     from monai.networks.nets import SegResNet
 
     n = len(config.channels)

@@ -82,7 +82,7 @@ def _plan_of_volumes(known: Fingerprints, stated: Mapping[str, Any]) -> list[Cho
     sites = [site.model_copy(update={"n_train": site.volumes.n_train}) for site in known.sites if site.volumes]
     ours = [] if known.shape else volumes.chosen_for(sites, stated)
     patch = value_at(stated, "data.patch") or known.shape or next(one.value for one in ours if one.key == "data.patch")
-    n = volumes.halvings(patch)
+    n, left = volumes.halvings(patch)
     channels = [min(FIRST_CHANNELS * 2**level, MOST_CHANNELS) for level in range(n + 1)]
     n_patches = value_at(stated, "train.patches") or TrainConfig().patches
     steps = ceil(median(site.n_train for site in sites) * n_patches / volumes.BATCH)
@@ -95,7 +95,7 @@ def _plan_of_volumes(known: Fingerprints, stated: Mapping[str, Any]) -> list[Cho
         Chosen(
             "model.channels",
             channels,
-            f"{n} halvings of {in_words(patch)} leave {in_words([p // 2**n for p in patch])}",
+            f"{n} halvings of {in_words(patch)} leave {in_words(left)}",
         ),
         _norm(),
         _loss(sites),
@@ -336,7 +336,7 @@ def cost_of(config: Config, known: Fingerprints) -> Cost:
     size, patch = config.data.size, patch_of(config.data)
     seen: tuple[int, ...] = patch or ((size, size) if size else known.shape or (first.heights[1], first.widths[1]))
     n_channels, n_classes = max(site.n_channels for site in known.sites), len(first.areas)
-    network = networks.build(config.model, n_channels, n_classes, 0, len(seen)).eval()
+    network = networks.build(config.model, n_channels, n_classes, 0, patch).eval()
     fit = networks.fitted(network, n_channels, seen)
     with FlopCounterMode(display=False) as counted, torch.inference_mode():
         network(fit.padded(torch.zeros(1, n_channels, *seen)))

@@ -8,17 +8,21 @@ from typing import Any
 from fedce.base.recipes import value_at
 from fedce.base.tables import DataConfig
 from fedce.data.fingerprint import Fingerprint
-from fedce.data.shape import Patch, Spacing, in_words, resampled_shape, spacing_of
+from fedce.data.shape import Patch, Spacing, in_words, resampled_shape, spacing_of, strides_of
 from fedce.learning.chosen import Chosen
 
 ENOUGH_SLICES = 16
 """Volumes with fewer slices are trained slice by slice: a network could hardly halve them."""
 MOST_VOXELS = 32 * 96 * 96
 """Voxels of a patch; larger ones take hours on a computer without a GPU."""
-STEP = 8
-"""Sides of a patch are multiples of this, so that three levels can halve them."""
-SMALLEST_MAP = 3
-"""Voxels a side that the network's deepest level must still have."""
+MOST_PATCHES = 4
+"""A patch shows at least 1 / MOST_PATCHES of the median volume: less shows too little around (nnU-Net)."""
+FINER, NEARLY_FINEST = 1.03, 1.5
+"""Axes whose voxels are less than NEARLY_FINEST times as long as the shortest are made coarser by FINER at a time."""
+STEP, LONG, LONG_STEP = 8, 64, 16
+"""Sides of a patch are multiples of STEP, from LONG voxels on of LONG_STEP, so that the network can halve them."""
+DEEPEST = 6
+"""The longest side of the deepest level has at least this many voxels."""
 NETWORKS_3D = (None, "unet", "dynunet", "segresnet")
 BATCH = 2
 
@@ -44,19 +48,40 @@ def chosen_for(sites: Sequence[Fingerprint], stated: Mapping[str, Any]) -> list[
 
 def _spacing(sites: Sequence[Fingerprint]) -> Chosen:
     known = [site.spacing for site in sites if site.spacing is not None]
-    middle = [round(float(median(axis)), 2) for axis in zip(*known, strict=True)]
-    told = " x ".join(f"{mm:g}" for mm in reversed(middle))
-    return Chosen("data.spacing", middle, f"the sites' median: {told} mm for columns, rows and slices")
+    z, y, x = (float(median(axis)) for axis in zip(*known, strict=True))
+    used = _coarse_enough(sites, (z, y, x))
+    reason = f"the sites' median: {_in_words((z, y, x))}"
+    if used != (z, y, x):
+        reason += f"; coarser, so that a patch shows at least 1 / {MOST_PATCHES} of the median volume"
+    return Chosen("data.spacing", [round(mm, 2) for mm in used], reason)
+
+
+def _in_words(spacing: Spacing) -> str:
+    return f"{' x '.join(f'{mm:g}' for mm in spacing)} mm between slices, rows and columns"
+
+
+def _coarse_enough(sites: Sequence[Fingerprint], spacing: Spacing) -> Spacing:
+    """The spacing, or a coarser one of its finest axes with which the median volume has few enough voxels."""
+    while prod(_median_shape(sites, spacing)) > MOST_PATCHES * MOST_VOXELS:
+        finest = min(spacing)
+        z, y, x = (mm * FINER if mm < NEARLY_FINEST * finest else mm for mm in spacing)
+        spacing = (z, y, x)
+    return spacing
+
+
+def _median_shape(sites: Sequence[Fingerprint], spacing: Spacing) -> list[int]:
+    return [int(median(axis)) for axis in zip(*(_shape_at(site, spacing) for site in sites), strict=True)]
 
 
 def _patch(sites: Sequence[Fingerprint], spacing: Spacing) -> Chosen:
-    shapes = [_shape_at(site, spacing) for site in sites]
-    whole = [int(median(axis)) for axis in zip(*shapes, strict=True)]
+    whole = _median_shape(sites, spacing)
     patch = fitting(whole)
     why = f"the median volume has {in_words(whole)} at this spacing"
     if prod(whole) > MOST_VOXELS:
         why += f"; patches of more than {MOST_VOXELS:,} voxels take hours without a GPU"
-    return Chosen("data.patch", list(patch), f"{why}; multiples of {STEP}, so that the network can halve them")
+    return Chosen(
+        "data.patch", list(patch), f"{why}; multiples of {STEP} or {LONG_STEP}, so that the network can halve them"
+    )
 
 
 def _shape_at(site: Fingerprint, spacing: Spacing) -> Patch:
@@ -69,20 +94,32 @@ def fitting(whole: Sequence[int]) -> Patch:
     """The largest patch within a volume and MOST_VOXELS: the longest side is shortened first.
 
     >>> fitting([24, 48, 48]), fitting([40, 320, 320])
-    ((24, 48, 48), (40, 80, 88))
+    ((24, 48, 48), (40, 80, 80))
     """
-    sides = [max(STEP, side // STEP * STEP) for side in whole]
+    sides = [_whole_steps(side) for side in whole]
     while prod(sides) > MOST_VOXELS:
         longest = max(range(3), key=lambda axis: sides[axis])
-        sides[longest] -= STEP
+        sides[longest] = _whole_steps(sides[longest] - STEP)
     slices, rows, columns = sides
     return slices, rows, columns
 
 
-def halvings(patch: Sequence[int]) -> int:
-    """How often the network halves a patch: never into half a voxel, and not below SMALLEST_MAP."""
-    able = (n for n in range(1, 6) if all(side % 2**n == 0 and side // 2**n >= SMALLEST_MAP for side in patch))
-    return max(able, default=1)
+def _whole_steps(side: int) -> int:
+    """The side, down to a multiple of STEP, or of LONG_STEP where it is long: it is then halved more often."""
+    step = LONG_STEP if side >= LONG else STEP
+    return max(STEP, side // step * step)
+
+
+def halvings(patch: Sequence[int]) -> tuple[int, tuple[int, ...]]:
+    """How often the network halves a patch, until its longest side has DEEPEST to twice DEEPEST voxels; what is left.
+
+    >>> halvings((24, 48, 48)), halvings((16, 128, 128))
+    ((3, (3, 6, 6)), (4, (4, 8, 8)))
+    """
+    n, left = 0, tuple(patch)
+    while max(left) >= 2 * DEEPEST and max(step := strides_of(left, 1)[0]) == 2:
+        n, left = n + 1, tuple(side // by for side, by in zip(left, step, strict=True))
+    return max(n, 1), left
 
 
 def n_windows(site: Fingerprint, data: DataConfig, patch: Patch) -> float:
