@@ -27,8 +27,8 @@ from monai.networks.nets import UNet
 import fedce
 from fedce.base.tables import ModelConfig, TrainConfig
 from fedce.federation.session import Observer
-from fedce.learning.batches import Volumes, to_input
-from fedce.learning.learner import Learner, Windows
+from fedce.learning.batches import Volumes, Windows, to_input
+from fedce.learning.learner import Learner
 from fedce.learning.networks import build
 
 N_ROUNDS = 4

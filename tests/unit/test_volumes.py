@@ -15,8 +15,8 @@ from fedce.core.scoring import Grouping
 from fedce.data import load_sites, synthetic
 from fedce.data.reader import at_spacing
 from fedce.data.shape import Stack
-from fedce.learning.batches import Volume, Volumes, cut, is_on_marked, to_input, to_unit
-from fedce.learning.learner import Learner, Windows
+from fedce.learning.batches import Volume, Volumes, Windows, cut, is_on_marked, to_input, to_unit
+from fedce.learning.learner import Learner
 from fedce.learning.networks import build, check_fits, shared_out
 from fedce.site.hospital import Hospital
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from fedce.base.tables import TrainConfig
-from fedce.data.shape import Patch, Stack
+from fedce.base.tables import DataConfig, TrainConfig
+from fedce.data.shape import Patch, Stack, patch_of
 from fedce.data.splits import spread_out
 
 Pixels = NDArray[np.uint8]
 Normalize = Literal["unit", "zscore"]
+WINDOWS_AT_A_TIME = 4
 MOST_MARKED = 10_000
 """Marked voxels of a class that a volume keeps to choose the centres of patches from."""
 
@@ -269,3 +270,24 @@ class Volumes:
         )
         moments = torch.from_numpy(np.stack([volume.moments for volume, _ in places], axis=1)).to(self.device)
         return Seen(to_unit(images), masks.float(), moments)
+
+
+@dataclass(frozen=True)
+class Windows:
+    """How the network sees volumes: in patches, and whole volumes by windows that overlap by a part of the patch."""
+
+    patch: Patch
+    overlap: float = 0.25
+
+    @classmethod
+    def asked_by(cls, data: DataConfig) -> "Windows | None":
+        patch = patch_of(data)
+        return cls(patch, data.overlap) if patch else None
+
+    @cached_property
+    def inferer(self) -> Any:
+        from monai.inferers import SlidingWindowInferer
+
+        return SlidingWindowInferer(
+            self.patch, WINDOWS_AT_A_TIME, self.overlap, mode="gaussian", cache_roi_weight_map=True
+        )

@@ -7,7 +7,6 @@ steps one tensor instead of dozens. The arithmetic is elementwise, hence the sam
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import cached_property
 from math import cos, pi
 from typing import Any, Literal
 
@@ -18,13 +17,13 @@ from torch import Tensor, nn
 
 from fedce.base.config import Config
 from fedce.base.errors import ConfigError, DataError
-from fedce.base.tables import DataConfig, TrainConfig
+from fedce.base.tables import TrainConfig
 from fedce.core.params import KINDS, MAX_EXACT_COUNT, Entry, Kind, Layout, Params, Vector
 from fedce.core.scoring import Counts
 from fedce.core.site import Moments, Pull, Trained
 from fedce.data.augment import Augment
-from fedce.data.shape import Patch, Stack, patch_of
-from fedce.learning.batches import Batch, Images, Normalize, Pixels, Seen, Volumes, to_input
+from fedce.data.shape import Stack, patch_of
+from fedce.learning.batches import Batch, Images, Normalize, Pixels, Seen, Volumes, Windows, to_input
 from fedce.learning.losses import heads_of, make_loss, over_heads
 from fedce.learning.networks import Fitted, build, check_fits, fitted
 from fedce.learning.speed import speed_up, without_compiler
@@ -33,7 +32,6 @@ NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm)
 """Normalisation layers, which may stay at a site; the first is the base of batch and instance norms."""
 SCORING_BATCH = 16
 """Images that are scored at a time. Larger batches leave the cache: 32 are up to a fifth slower, with the same bits."""
-WINDOWS_AT_A_TIME = 4
 SCALE = 2.0**10
 """Factor of the loss with fp16 at the start of each training; torch then adapts it."""
 PERSONAL_RATE = 0.1
@@ -80,27 +78,6 @@ class Schedule:
             return PERSONAL_RATE
         done = round_no / self.n_rounds
         return (1 + cos(pi * done)) / 2 if self.kind == "cosine" else float((1 - done) ** 0.9)
-
-
-@dataclass(frozen=True)
-class Windows:
-    """How the network sees volumes: in patches, and whole volumes by windows that overlap by a part of the patch."""
-
-    patch: Patch
-    overlap: float = 0.25
-
-    @classmethod
-    def asked_by(cls, data: DataConfig) -> "Windows | None":
-        patch = patch_of(data)
-        return cls(patch, data.overlap) if patch else None
-
-    @cached_property
-    def inferer(self) -> Any:
-        from monai.inferers import SlidingWindowInferer
-
-        return SlidingWindowInferer(
-            self.patch, WINDOWS_AT_A_TIME, self.overlap, mode="gaussian", cache_roi_weight_map=True
-        )
 
 
 def check_amp(amp: str, device: torch.device) -> None:
