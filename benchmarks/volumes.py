@@ -4,7 +4,7 @@ The loop is FedAvg as one would write it in a script: a network and an Adam of e
 random places and normalised by their volume, MONAI's Dice loss, and in each round a validation of the received model
 by MONAI's sliding windows. The engine does the same with ledger and checkpoints. volume6 in patches of 16x32x32, so
 that a volume takes several windows. All runs take turns in this process, so that the machine's load cancels. Memory is
-the peak of a process that makes one such run alone.
+the peak of a process that makes one such run alone. Linux only.
 
     python -m benchmarks.volumes [--repeats 5]
 """
@@ -39,7 +39,7 @@ CPU = torch.device("cpu")
 
 
 def federation() -> fedce.Sites:
-    return fedce.load_sites("volume6", scale="tiny", patch=PATCH, normalize="zscore")
+    return fedce.load_sites("volume6", scale="demo", patch=PATCH, normalize="zscore")
 
 
 def tensors_of(data, rows) -> list[tuple[torch.Tensor, torch.Tensor]]:
@@ -138,13 +138,14 @@ def windows(sites: fedce.Sites) -> tuple[float, float]:
 
 
 def peak_megabytes(function: str) -> float:
-    """The most memory of a process that makes one run alone."""
+    """The most memory of a process that makes one run alone; getrusage would count this process too."""
     code = (
-        f"import resource, torch; torch.set_num_threads(1); from benchmarks import volumes; "
-        f"volumes.{function}(volumes.federation()); print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)"
+        "import torch; torch.set_num_threads(1); from benchmarks import volumes; "
+        f"volumes.{function}(volumes.federation()); "
+        "print(next(line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    return float(done.stdout.split()[-1])
+    return float(done.stdout.split()[-1]) / 1024
 
 
 def measure(repeats: int) -> list[Figure]:
