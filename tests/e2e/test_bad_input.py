@@ -56,7 +56,10 @@ def refused(fedce, out: Path, *arguments) -> str:
         (("--set", "train.loss=json:loads", "--scale", "tiny"), "train.loss: json:loads can't be made"),
         (("--set", "train.loss=builtins:int", "--scale", "tiny"), "not a torch.nn.Module"),
         (("--set", "model.channels=[60000,60000]", "--scale", "tiny"), "can't be made"),
-        (("--set", "model.options={a=1}", "--scale", "tiny"), "model.options is for networks by import path"),
+        (
+            ("--set", "model.options={a=1}", "--scale", "tiny"),
+            "model.options is for dynunet, segresnet and networks by import path",
+        ),
         (("--set", "engine.device=meta", "--scale", "tiny"), "engine.device 'meta' can't be used here"),
         (("--set", "engine.min_sites=10", "--scale", "tiny"), "engine.min_sites is 10, but there are only 6 sites"),
         (("--set", "seed=" + "9" * 5000), "seed"),

@@ -1,10 +1,11 @@
 """The sites of an experiment with their images, masks and splits."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cache, cached_property
+from functools import cached_property
 from hashlib import sha256
+from math import prod
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,20 +14,21 @@ from numpy.typing import NDArray
 
 from fedce.base.config import parse
 from fedce.base.errors import DataError, Problems, nearest
-from fedce.base.tables import BUILT_IN, DataConfig
+from fedce.base.tables import BUILT_IN, OF_VOLUMES, DataConfig
 from fedce.data import cache as site_cache
 from fedce.data import synthetic
-from fedce.data.cache import Cached, Frame, Origin
+from fedce.data.cache import Cached, Notify, Origin
+from fedce.data.drawn import drawn_images, drawn_volumes, volume_name
 from fedce.data.finding import find_items, find_labelled
 from fedce.data.formats import Formats
 from fedce.data.items import Item, SiteFiles, case_of, check_groups
 from fedce.data.labels import check_labelled_sites, classes_of, colours_of, labelled_at, recognised
 from fedce.data.pixels import Classes
 from fedce.data.reader import Reading, read_frames
+from fedce.data.shape import Patch, Stack, patch_of, spacing_of, stacks
 from fedce.data.splits import Split, joined, leaks, split, spread_out, stated
 
 Pixels = NDArray[np.uint8]
-Notify = Callable[[str], None]
 T = TypeVar("T")
 CHUNK_BYTES = 2**22
 COLOURS = 3
@@ -54,9 +56,42 @@ class SiteData:
     """The case (patient) that each image shows; a case is never in two splits."""
     split: Split = field(repr=False)
     origins: tuple[Origin, ...] = field(default=(), repr=False)
-    """Sizes and spacings before resizing; empty for a built-in federation."""
+    """Sizes and spacings before resizing; empty for a built-in federation of 2-D images."""
     labelled: tuple[int, ...] | None = None
     """Numbers of the classes that the site labels; None: all classes."""
+    patch: Patch | None = None
+    """What the network sees of a volume at a time; None if it sees single images."""
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Channels, height and width of what the network sees."""
+        channels, height, width = self.images.shape[1:]
+        return (channels, *self.patch[1:]) if self.patch else (channels, height, width)
+
+    def stacks(self, rows: NDArray[np.int64]) -> list[Stack]:
+        """The volumes of these rows."""
+        return stacks(rows, self.items, [(origin.height, origin.width) for origin in self.origins])
+
+    @cached_property
+    def n_by_part(self) -> dict[str, int]:
+        """Images of each part of the split, or volumes if the network sees volumes."""
+        rows = self.split.parts
+        if self.patch is None:
+            return {name: len(part) for name, part in rows.items()}
+        return {name: len({self.items[row] for row in part}) for name, part in rows.items()}
+
+    @cached_property
+    def filled(self) -> NDArray[np.float64]:
+        """The part of each row that is not padding, which only slices of volumes have."""
+        if self.patch is None:
+            return np.ones(len(self.images))
+        pixels = np.array([origin.height * origin.width for origin in self.origins], np.float64)
+        return pixels / prod(self.images.shape[2:])
+
+    def areas(self) -> NDArray[np.float64]:
+        """The marked fraction of each row, (n, classes)."""
+        found = np.concatenate([masks.mean(axis=(2, 3)) for masks in chunks(self.masks)])
+        return found if self.patch is None else found / self.filled[:, None]
 
     @cached_property
     def items(self) -> tuple[int, ...]:
@@ -136,7 +171,7 @@ class Sites(Sequence[SiteData]):
 
 
 def load_sites(source: str | DataConfig = "fundus6", *, notify: Notify | None = None, **options: Any) -> Sites:
-    """Load a built-in federation (fundus6, prostate6), a folder of sites, or a folder of datalists.
+    """Load a built-in federation (fundus6, prostate6, volume6), a folder of sites, or a folder of datalists.
 
     Options are those of the [data] table: scale, size, seed, split, classes, normalize and so on.
 
@@ -235,6 +270,7 @@ def _shard(site: SiteData, i: int, rows: NDArray[np.int64]) -> SiteData:
         split=Split(*parts),
         origins=tuple(site.origins[row] for row in rows) if site.origins else (),
         labelled=site.labelled,
+        patch=site.patch,
     )
 
 
@@ -282,7 +318,9 @@ def _member(
     labelled = labelled_at(name, files, classes, config, problems)
     if all_test:
         whole = stated(["test"] * len(names))
-        return SiteData(name, cached.images, cached.masks, names, cases, whole, cached.origins, labelled)
+        return SiteData(
+            name, cached.images, cached.masks, names, cases, whole, cached.origins, labelled, patch_of(config)
+        )
     parts = [items[origin.item].part for origin in cached.origins]
     try:
         shares = (
@@ -295,7 +333,7 @@ def _member(
         problems.add(f"site {name!r}: case {case!r} is in {first} and in {second}; a case must be in one split only")
     if any(item.is_volume for item in items):
         shares = _trained_slices(name, items, cached, shares, config, problems)
-    return SiteData(name, cached.images, cached.masks, names, cases, shares, cached.origins, labelled)
+    return SiteData(name, cached.images, cached.masks, names, cases, shares, cached.origins, labelled, patch_of(config))
 
 
 def _trained_slices(
@@ -309,7 +347,7 @@ def _trained_slices(
             f"site {name!r}: nothing is marked in any of its training masks, so there is nothing to learn; "
             "check the masks, or set data.seed or data.split so that a marked case is trained on"
         )
-    if config.slices == "all":
+    if config.slices == "all" or config.dims == 3:
         return shares
     is_of_volume = np.array([items[cached.origins[row].item].is_volume for row in train])
     kept = np.flatnonzero(is_marked | ~is_of_volume)
@@ -321,7 +359,17 @@ def _read(
     name: str, items: Sequence[Item], classes: Classes, config: DataConfig, notify: Notify, problems: Problems
 ) -> Cached | None:
     """A site's images from the cache; images that are not there are decoded into it first."""
-    how = Reading(classes, config.size, config.resize, config.intensity, config.plane, colours_of(config))
+    is_3d = config.dims == 3
+    how = Reading(
+        classes,
+        config.size,
+        config.resize,
+        config.intensity,
+        config.plane,
+        colours_of(config),
+        is_3d=is_3d,
+        spacing=spacing_of(config),
+    )
     contents: list[str] = []
     for item in items:
         with problems.collected(f"site {name!r}"):
@@ -332,10 +380,10 @@ def _read(
     options = {**asdict(how), "classes": {key: list(values) for key, values in classes.items()}}
     version = Formats.named_by(config.format).version
     key = site_cache.key_of(contents, {**options, "own_format": version} if version else options)
-    if (cached := _known(key, name, notify)) is not None:
+    if (cached := site_cache.known(key, name, notify)) is not None:
         return cached
     notify(f"reading site {name}: {len(items)} {'volumes' if items[0].is_volume else 'images'}")
-    return site_cache.build(name, key, read_frames(name, items, how, problems), problems)
+    return site_cache.build(name, key, read_frames(name, items, how, problems), problems, of_volumes=is_3d)
 
 
 def _alike(members: Sequence[SiteData], found: Mapping[str, SiteFiles]) -> Iterator[SiteData]:
@@ -345,7 +393,7 @@ def _alike(members: Sequence[SiteData], found: Mapping[str, SiteFiles]) -> Itera
     first = members[0]
     has_modalities = n_channels != COLOURS or any(item.image.has_modalities for item in found[most.name].items)
     for member in members:
-        if member.images.shape[2:] != first.images.shape[2:]:
+        if member.patch is None and member.images.shape[2:] != first.images.shape[2:]:
             (h, w), (h0, w0) = member.images.shape[2:], first.images.shape[2:]
             raise DataError(
                 f"site {member.name!r} has images of {w}x{h} pixels, site {first.name!r} of {w0}x{h0}; "
@@ -369,47 +417,33 @@ def with_n_channels(site: SiteData, n_channels: int) -> SiteData:
 
 
 def _built_in(config: DataConfig, notify: Notify) -> Sites:
-    federation = synthetic.FEDERATIONS[config.source]
-    scale = synthetic.SCALES[config.scale]
-    size = config.size or scale.size
-    members, problems = [], Problems()
-    every = synthetic.counts(federation, scale.share)
+    federation, scale = synthetic.FEDERATIONS[config.source], synthetic.SCALES[config.scale]
+    every, problems = synthetic.counts(federation, scale.share), Problems()
     check_labelled_sites(config, every, problems)
-    for name, n in _chosen(every, config).items():
-        files = tuple(f"{name}-{i:04d}.png" for i in range(n))
-        drawn = _drawn(config, name, n, size, files, notify)
-        own = split(name, files, config.split, config.seed)
-        labelled = labelled_at(name, SiteFiles(), federation.classes, config, problems)
-        members.append(SiteData(name, drawn.images, drawn.masks, files, files, own, labelled=labelled))
+    make = _drawn_volumes if config.source in OF_VOLUMES else _drawn_images
+    members = tuple(
+        replace(
+            make(config, name, n, notify),
+            labelled=labelled_at(name, SiteFiles(), federation.classes, config, problems),
+        )
+        for name, n in _chosen(every, config).items()
+    )
     problems.raise_any(config.source)
-    return Sites(config, federation.classes, tuple(members))
+    return Sites(config, federation.classes, members)
 
 
-def _drawn(config: DataConfig, site: str, n: int, size: int, files: Sequence[str], notify: Notify) -> Cached:
-    """A built-in site's images: drawn once, then mapped from the cache; a changed generator has another key."""
-    key = site_cache.key_of([_generator_version()], [config.source, site, n, size, config.seed])
-    if (cached := _known(key, site, notify)) is not None:
-        return cached
-    notify(f"drawing {n} images of {config.source} {site} at {size}x{size}")
-    images, masks = synthetic.generate(config.source, site, n, size, config.seed)
-    frames = (Frame(images[i], masks[i], Origin(files[i], i, size, size, None, ())) for i in range(n))
-    built = site_cache.build(site, key, frames, Problems())
-    assert built is not None
-    return built
+def _drawn_images(config: DataConfig, name: str, n: int, notify: Notify) -> SiteData:
+    files = tuple(f"{name}-{i:04d}.png" for i in range(n))
+    drawn = drawn_images(config, name, files, notify)
+    return SiteData(name, drawn.images, drawn.masks, files, files, split(name, files, config.split, config.seed))
 
 
-def _known(key: str, site: str, notify: Notify) -> Cached | None:
-    """The site's images from the cache; if they are there but can't be used, `notify` gets a line."""
-    cached = site_cache.load(key)
-    if cached is None and (folder := site_cache.folder_of(key)).exists():
-        notify(f"the cache of site {site} in {folder} was changed since it was written; it is made again")
-    return cached
-
-
-@cache
-def _generator_version() -> str:
-    sources = sorted(Path(synthetic.__file__).parent.glob("*.py"))
-    return sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:12]
+def _drawn_volumes(config: DataConfig, name: str, n: int, notify: Notify) -> SiteData:
+    drawn = drawn_volumes(config, name, n, notify)
+    files = tuple(origin.name for origin in drawn.origins)
+    cases = tuple(volume_name(name, origin.item) for origin in drawn.origins)
+    own = split(name, cases, config.split, config.seed)
+    return SiteData(name, drawn.images, drawn.masks, files, cases, own, drawn.origins, patch=patch_of(config))
 
 
 def chunks(array: Pixels) -> Iterator[Pixels]:

@@ -11,6 +11,7 @@ from fedce.base.errors import ConfigError, RunError
 from fedce.base.files import digest_of, read_tensors, write_bytes, write_json, write_tensors
 from fedce.core.params import to_named
 from fedce.data.pixels import PERCENTILES
+from fedce.data.shape import patch_of
 from fedce.federation.lines import versions
 from fedce.learning import graphs, networks
 from fedce.questions.bundle import Kind, inference, metadata
@@ -149,7 +150,8 @@ def _weights(
 
 
 def _network(run: RunFolder, loaded: Loaded) -> Any:
-    built = networks.build(run.config.model, loaded.shape[0], len(loaded.classes), run.config.seed)
+    config = run.config
+    built = networks.build(config.model, loaded.shape[0], len(loaded.classes), config.seed, patch_of(config.data))
     return graphs.with_weights(built, loaded.learner.params)
 
 
