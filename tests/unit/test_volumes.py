@@ -17,6 +17,7 @@ from fedce.data.reader import at_spacing
 from fedce.data.shape import Stack
 from fedce.learning.batches import Volume, Volumes, Windows, cut, is_on_marked, to_input, to_unit
 from fedce.learning.learner import Learner
+from fedce.learning.losses import make_loss, of_labelled, over_heads
 from fedce.learning.networks import build, check_fits, shared_out
 from fedce.site.hospital import Hospital
 
@@ -52,15 +53,17 @@ def volumes_of(*shapes):
 
 
 def test_resampling_keeps_the_size_in_millimetres():
-    values, labels = np.zeros((9, 20, 30), np.uint8), np.zeros((9, 20, 30), np.uint8)
-    values[:, :, 15:], labels[:, 10:] = 200, 3
+    values, labels = np.zeros((9, 2, 20, 30), np.uint8), np.zeros((9, 20, 30), np.uint8)
+    values[:, 0, :, 15:], values[:, 1], labels[:, 10:] = 200, 90, 3
     found, marked, spacing = at_spacing(values, labels, (8.0, 1.2, 1.2), (3.0, 1.5, 1.5))
-    assert found.shape == marked.shape == (24, 16, 24)
-    assert np.allclose(np.multiply(spacing, found.shape), (72, 24, 36))
+    assert found.shape == (24, 2, 16, 24)
+    assert marked.shape == (24, 16, 24)
+    assert np.allclose(np.multiply(spacing, marked.shape), (72, 24, 36))
     assert set(np.unique(marked)) == {0, 3}  # Nearest: no other label arises.
-    assert (found[:, :, :10] == 0).all()
-    assert (found[:, :, 14:] == 200).all()
-    assert 0 < found[0, 0, 12] <= 200  # Linear: between the two.
+    assert (found[:, 0, :, :10] == 0).all()
+    assert (found[:, 0, :, 14:] == 200).all()
+    assert 0 < found[0, 0, 0, 12] <= 200  # Linear: between the two.
+    assert (found[:, 1] == 90).all()  # Each modality alone.
 
 
 def write(path, values, spacing):
@@ -277,6 +280,35 @@ def test_loss_gradient_and_statistics_work_on_volumes():
     adapted = ours.adapted(ours.initial, data)
     assert np.array_equal(adapted.trainable, ours.initial.trainable)
     assert not np.array_equal(adapted.vector, ours.initial.vector)
+
+
+def test_patches_and_loss_of_volumes_know_the_labelled_classes_alone():
+    images, masks = volume((12, 24, 24))
+    masks[:, 1] = 0
+    masks[0, 1, 0, 0] = 1  # A class that the site does not label, although something is marked.
+    ours = learner(loss="dice-ce", class_weights=(1.0, 3.0))
+    stack = [Stack(np.arange(12), 24, 24)]
+    some, every = ours.volumes(images, masks, stack, (0,)), ours.volumes(images, masks, stack)
+    assert [len(one.volumes[0].marked) for one in (some, every)] == [1, 2]
+    flipped = ours.volumes(images, np.stack([masks[:, 0], 1 - masks[:, 1]], axis=1), stack, (0,))
+    assert ours.mean_loss(ours.initial, some) == ours.mean_loss(ours.initial, flipped)
+    assert ours.mean_loss(ours.initial, some) != ours.mean_loss(ours.initial, every)
+    last = next(entry for entry in reversed(ours.layout.entries) if entry.kind == "trainable" and entry.shape == (2,))
+    where = {entry.name: span for entry, span in ours.layout.slices()}[last.name]
+    bias = ours.gradient(ours.initial, some)[1][where]
+    assert bias[0] != 0
+    assert bias[1] == 0
+
+
+def test_every_head_is_trained_on_the_labelled_classes_alone():
+    heads = [torch.zeros(1, 2, 8, 8, 8, requires_grad=True), torch.zeros(1, 2, 4, 4, 4, requires_grad=True)]
+    over_heads(of_labelled(make_loss("dice-ce"), (1,)), heads, torch.ones(1, 2, 8, 8, 8)).backward()
+    assert all(head.grad[:, 1].any() and not head.grad[:, 0].any() for head in heads)
+
+
+def test_a_site_that_labels_classes_of_no_weight_is_refused():
+    with pytest.raises(ConfigError, match="classes of weight 0"):
+        of_labelled(make_loss("dice", weights=(0.0, 1.0)), (0,))
 
 
 def test_a_site_counts_its_volumes(tmp_path):

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedce.data.likeness import BLOCK, Details, Rows, close_likeness, coarse, coarse_likeness, details, layouts
-from fedce.data.sites import SiteData, Sites
+from fedce.data.site import SiteData, Sites
 from fedce.data.splits import joined
 
 N_NEAREST = 6

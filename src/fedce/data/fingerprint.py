@@ -14,7 +14,8 @@ from fedce.base.files import read_sealed
 from fedce.base.tables import BUILT_IN, DataConfig
 from fedce.data.cache import Notify
 from fedce.data.inspection import grey_values_of
-from fedce.data.sites import SiteData, Sites, load_site, load_sites
+from fedce.data.site import SiteData, Sites
+from fedce.data.sites import load_site, load_sites
 
 SIDE = 64
 """Pixels a side at which files are decoded for a fingerprint; grey values and areas need no finer images."""

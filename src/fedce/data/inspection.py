@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fedce.data.advice import Advice, advice_for
 from fedce.data.duplicates import Duplicate, Usual, find_duplicates, groups_with
-from fedce.data.sites import Pixels, SiteData, Sites, chunks
+from fedce.data.site import Pixels, SiteData, Sites, chunks
 
 Counts = NDArray[np.int64]
 Numbers = NDArray[np.float64]

@@ -12,7 +12,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 from scipy.ndimage import binary_erosion, binary_opening, gaussian_filter
 
-from fedce.data.sites import Pixels, chunks
+from fedce.data.site import Pixels, chunks
 
 Details = NDArray[np.float32]
 """(n, side, side): the fine structures of each image; 0 where there is nothing to compare."""

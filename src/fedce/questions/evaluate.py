@@ -16,7 +16,8 @@ from fedce.core.params import Params
 from fedce.core.scoring import LEVEL, MIN_CASES, dice_interval, too_few
 from fedce.data.pixels import FOREGROUND, with_channels
 from fedce.data.shape import settled
-from fedce.data.sites import SiteData, load_labelled
+from fedce.data.site import SiteData
+from fedce.data.sites import load_labelled
 from fedce.federation.lines import versions
 from fedce.learning.learner import Learner
 from fedce.learning.metrics import DICE, Heading, Measures

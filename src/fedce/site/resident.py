@@ -20,7 +20,7 @@ from fedce.core.messages import Reply, Task
 from fedce.core.params import shared_layout
 from fedce.core.site import Memory, Site
 from fedce.data import SiteData, Sites, load_site
-from fedce.data.sites import with_n_channels
+from fedce.data.site import with_n_channels
 from fedce.learning import networks as models
 from fedce.learning.learner import Learner, learner_for
 from fedce.learning.metrics import Measures

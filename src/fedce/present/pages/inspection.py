@@ -16,7 +16,7 @@ from fedce.data.overlays import COLOURS, overlay
 from fedce.data.remarks import summary
 from fedce.data.resizing import to_size
 from fedce.data.shape import spacing_of
-from fedce.data.sites import Pixels, SiteData, Sites
+from fedce.data.site import Pixels, SiteData, Sites
 from fedce.present.facts import facts_table
 from fedce.present.pages import page
 
