@@ -51,6 +51,96 @@ def test_a_new_volume_is_segmented_on_its_own_grid(run_3d: Path, tmp_path: Path,
     assert set(np.unique(np.asarray(mask.dataobj))) <= {0, 1, 2}
 
 
+def test_a_labelled_folder_is_evaluated_as_volumes(run_3d: Path, tmp_path: Path, fedce):
+    for i in range(2):
+        drawn = synthetic.draw_volume("volume6", "site5", 90 + i, seed=5)
+        write(tmp_path / "new" / "images" / f"{i}.nii.gz", drawn.values, drawn.spacing)
+        write(tmp_path / "new" / "masks" / f"{i}.nii.gz", drawn.labels, drawn.spacing)
+    done = fedce("evaluate", run_3d, tmp_path / "new", "--adapt", "--out", tmp_path / "evaluation")
+    assert done.exit_code == 0, done.output
+    site = json.loads((tmp_path / "evaluation" / "evaluation.json").read_text())["sites"]["new"]
+    assert (site["n_images"], site["n_cases"]) == (2, 2)
+    assert site["metrics"]["hd95"]["unit"] == "mm"
+    assert list(site["metrics"]["dice"]["by_class"]) == ["organ", "lesion"]
+
+
+def write(path: Path, values, spacing) -> None:
+    """A volume (slices, rows, columns) as NIfTI."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    nibabel.save(nibabel.Nifti1Image(values.T, np.diag([*spacing[::-1], 1.0])), path)
+
+
+def test_its_network_is_exported_with_the_steps_for_volumes(run_3d: Path, tmp_path: Path, fedce):
+    done = fedce("export", run_3d, "--to", "onnx", "--site", "site6", "--out", tmp_path / "model.onnx")
+    assert done.exit_code == 0, done.output
+    text = (tmp_path / "model.onnx.md").read_text()
+    assert "input 1 x 24 x 48 x 48 (channels x slices x rows x columns)" in text
+    assert "Resample to 3 x 1.5 x 1.5 mm" in text
+    done = fedce("export", run_3d, "--to", "bundle", "--site", "site6", "--out", tmp_path / "bundle")
+    assert done.exit_code == 2
+    assert "a bundle is for networks that see 2-D images" in " ".join(done.output.split())
+
+
+def two_modalities(root: Path) -> Path:
+    """Two nnU-Net data sets; the lesion is visible in the second modality alone."""
+    rng = np.random.default_rng(0)
+    for name, depth in (("Dataset001_North", 12), ("Dataset002_South", 14)):
+        for i in range(4):
+            labels = np.zeros((depth, 20, 22), np.uint8)
+            labels[3:9, 5:15, 6:16], labels[4:7, 8:12, 9:13] = 1, 2
+            seen = (rng.normal(100, 10, labels.shape) + 100 * (labels > 0), 500 + 600.0 * (labels == 2))
+            for k, values in enumerate(seen):
+                write(root / name / "imagesTr" / f"p{i}_000{k}.nii.gz", values.astype(np.float32), (3.0, 1.0, 1.0))
+            write(root / name / "labelsTr" / f"p{i}.nii.gz", labels, (3.0, 1.0, 1.0))
+        about = {
+            "channel_names": {"0": "T2", "1": "ADC"},
+            "labels": {"background": 0, "organ": 1, "lesion": 2},
+            "numTraining": 4,
+            "file_ending": ".nii.gz",
+        }
+        (root / name / "dataset.json").write_text(json.dumps(about))
+    return root
+
+
+def test_modalities_partial_labels_and_a_reference_set_work_on_volumes(tmp_path: Path, fedce):
+    data = two_modalities(tmp_path / "data")
+    options = {
+        "data.dims": 3,
+        "data.spacing": [3, 1.5, 1],
+        "data.patch": [11, 13, 20],  # A size that the network can't take as it is.
+        "data.labelled": '{Dataset001_North = ["organ"]}',
+        "model.channels": [4, 8],
+        "model.norm": "instance",
+        "train.lr": 0.03,
+        "train.loss": "dice-ce",
+        "train.class_weights": [1, 1],
+        "worth.reference": data / "Dataset002_South",
+    }
+    stated = [part for key, value in options.items() for part in ("--set", f"{key}={value}")]
+    run = tmp_path / "run"
+    done = fedce("run", "--data", data, "--rounds", 30, "--workers", 1, "--out", run, *stated)
+    assert done.exit_code == 0, done.output
+    by_class = RunFolder(run).results["dice_by_class"]
+    assert list(by_class["Dataset001_North"]) == ["organ"]
+    assert by_class["Dataset002_South"]["lesion"] > 0.5, "seen in the second modality alone"
+    assert fedce("ledger", "verify", run).exit_code == 0
+    done = fedce("predict", run, data / "Dataset002_South" / "imagesTr", "--out", tmp_path / "masks")
+    assert done.exit_code == 0, done.output
+    lesions = []
+    for i in range(4):
+        masks = (tmp_path / "masks" / f"p{i}.nii.gz", data / "Dataset002_South" / "labelsTr" / f"p{i}.nii.gz")
+        mask, truth = (np.asarray(nibabel.load(path).dataobj) == 2 for path in masks)
+        lesions.append(2 * (mask & truth).sum() / (mask.sum() + truth.sum()))
+    done = fedce("evaluate", run, data / "Dataset002_South", "--metrics", "dice", "--out", tmp_path / "evaluation")
+    assert done.exit_code == 0, done.output
+    found = json.loads((tmp_path / "evaluation" / "evaluation.json").read_text())["sites"]["Dataset002_South"]
+    # Masks are predicted on the grid of the file, and evaluated on the network's.
+    assert found["metrics"]["dice"]["by_class"]["lesion"]["mean"] == pytest.approx(np.mean(lesions), abs=0.08)
+    done = fedce("export", run, "--to", "onnx", "--out", tmp_path / "model.onnx")
+    assert done.exit_code == 0, done.output
+    assert "2 modalities, in the order of the training" in (tmp_path / "model.onnx.md").read_text()
+
+
 def test_a_2d_image_is_refused_by_a_model_of_volumes(run_3d: Path, tmp_path: Path, fedce):
     from PIL import Image
 
