@@ -216,10 +216,16 @@ class Volumes:
 
     @classmethod
     def of(
-        cls, images: Pixels, masks: Pixels, stacks: Sequence[Stack], patch: Patch, device: torch.device
+        cls,
+        images: Pixels,
+        masks: Pixels,
+        stacks: Sequence[Stack],
+        patch: Patch,
+        device: torch.device,
+        labelled: Labelled = None,
     ) -> "Volumes":
         """The volumes of a site, whose slices are rows of these arrays."""
-        return cls([Volume(stack.of(images), stack.of(masks)) for stack in stacks], patch, device)
+        return cls([Volume(stack.of(images), stack.of(masks), labelled) for stack in stacks], patch, device, labelled)
 
     @classmethod
     def unmarked(cls, images: Sequence[Pixels], patch: Patch, device: torch.device) -> "Volumes":

@@ -23,7 +23,7 @@ from fedce.core.scoring import Counts
 from fedce.core.site import Moments, Pull, Trained
 from fedce.data.augment import Augment
 from fedce.data.shape import Stack, patch_of
-from fedce.learning.batches import Batch, Images, Labelled, Normalize, Pixels, Seen, Volume, Volumes, Windows, to_input
+from fedce.learning.batches import Batch, Images, Labelled, Normalize, Pixels, Seen, Volumes, Windows, to_input
 from fedce.learning.losses import heads_of, make_loss, of_labelled, over_heads
 from fedce.learning.networks import Fitted, build, check_fits, fitted
 from fedce.learning.speed import speed_up, without_compiler
@@ -175,8 +175,7 @@ class Learner:
     def volumes(self, images: Pixels, masks: Pixels, stacks: Sequence[Stack], labelled: Labelled = None) -> Volumes:
         """Volumes whose slices are among these rows."""
         assert self.windows is not None
-        found = [Volume(stack.of(images), stack.of(masks), labelled) for stack in stacks]
-        return Volumes(found, self.windows.patch, self.device, labelled)
+        return Volumes.of(images, masks, stacks, self.windows.patch, self.device, labelled)
 
     def unmarked(self, images: Sequence[Pixels]) -> Images:
         """Images (n, channels, height, width), or volumes, which may differ in size; they have no masks."""
