@@ -25,7 +25,8 @@ from fedce.base.tables import DataConfig
 from fedce.data import duplicates
 from fedce.data.duplicates import WHOLE, find_duplicates
 from fedce.data.likeness import layouts
-from fedce.data.sites import SiteData, Sites, load_sites
+from fedce.data.site import SiteData, Sites
+from fedce.data.sites import load_sites
 from fedce.data.splits import split
 from fedce.data.synthetic import fundus
 

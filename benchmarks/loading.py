@@ -22,7 +22,8 @@ from fedce.data.finding import find_items
 from fedce.data.pixels import FOREGROUND
 from fedce.data.reader import Reading, read_frames
 from fedce.learning import networks as models
-from fedce.learning.learner import Learner, to_unit
+from fedce.learning.batches import to_unit
+from fedce.learning.learner import Learner
 
 
 def decode(config: DataConfig) -> float:

@@ -120,3 +120,11 @@ def test_a_last_batch_that_batch_norm_refuses(tmp_path: Path, fedce):
 def test_an_old_run_is_not_overwritten_unnoticed(tiny_run: Path, fedce):
     found = findings(fedce("doctor", "--scale", "tiny", "--out", tiny_run, "--json"))
     assert found["run folder"][0]["found"] == f"{tiny_run} already holds a run"
+
+
+def test_a_check_of_the_gpu_without_one_is_one_line(fedce, monkeypatch):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    result = fedce("doctor", "--gpu")
+    assert result.exit_code == 2
+    assert "torch sees no CUDA device" in result.output
+    assert "Traceback" not in result.output

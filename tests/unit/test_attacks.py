@@ -173,6 +173,18 @@ def test_one_image_repeated():
     assert (cheat.images[cheat.split.test] == data.images[data.split.test]).all()
 
 
+def test_one_volume_repeated():
+    """With volumes the free rider repeats all slices of one volume, and is counted like any other site."""
+    data = load_sites("volume6", scale="tiny", sites=["site1", "site4"])[1]
+    cheat = with_one_image(data)
+    one = data.stacks(data.split.train)[0].of(data.images)
+    stacks = cheat.stacks(cheat.split.train)
+    assert len(stacks) == data.n_by_part["train"]
+    assert all((stack.of(cheat.images) == one).all() for stack in stacks)
+    assert (cheat.n_by_part, cheat.n_cases_by_part) == (data.n_by_part, data.n_cases_by_part)
+    assert (cheat.images[cheat.split.test] == data.images[data.split.test]).all()
+
+
 def test_an_attack_of_ones_own_is_somebodys_own_code(monkeypatch):
     monkeypatch.setattr("fedce.base.registry.load_object", lambda path, key: Attack("does nothing"))
     assert attack_of("mine:LAZY").words == "does nothing"

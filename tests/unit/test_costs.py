@@ -74,6 +74,7 @@ def test_scoring_takes_one_forward_pass_and_no_copy_of_the_images():
     images, masks = pixels()
     learner = Learner(network(), TrainConfig(), "unit", torch.device("cpu"))
     data, params = learner.batch(images, masks), learner.params
+    learner.counts(params, data)  # A network is tried once on an image of a new size.
     with Counting() as counted:
         learner.counts(params, data)
     n_batches, n_convolutions = 2, sum(isinstance(m, torch.nn.modules.conv._ConvNd) for m in network().modules())

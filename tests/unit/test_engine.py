@@ -24,6 +24,10 @@ from support import FakeSite, layout, params
 class FakeParticipants:
     sites: Mapping[str, FakeSite]
     algorithm: object = field(default_factory=FedCE)
+    device: str | None = None
+
+    def device_of(self, worker, n_workers):
+        return "cpu"
 
     @property
     def layout(self):

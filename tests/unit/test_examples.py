@@ -14,7 +14,7 @@ from fedce.core.messages import Evaluation, Member, Reply, Task
 from fedce.core.params import Layout, Params
 from fedce.core.site import Memory, Site
 from fedce.data.formats import Format
-from fedce.data.sites import SiteData, Sites
+from fedce.data.site import SiteData, Sites
 from fedce.engines.courier import Courier
 from fedce.engines.local import LocalEngine
 from fedce.federation.asking import Engine

@@ -58,7 +58,7 @@ def test_grey_values_of_a_known_image():
 
 
 def test_grey_values_are_those_of_numpy(monkeypatch):
-    monkeypatch.setattr("fedce.data.sites.CHUNK_BYTES", 1000)
+    monkeypatch.setattr("fedce.data.site.CHUNK_BYTES", 1000)
     images = np.random.default_rng(0).integers(0, 256, (7, 3, 20, 30)).astype(np.uint8)
     grey = grey_values(images)
     assert grey.mean == pytest.approx(images.mean(axis=(0, 2, 3)))

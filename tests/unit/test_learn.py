@@ -11,8 +11,11 @@ from fedce.base.config import parse
 from fedce.base.errors import ConfigError
 from fedce.base.tables import ModelConfig, TrainConfig
 from fedce.core.scoring import dice
-from fedce.learning.learner import Learner, NarrowUpsampling, counted, layout_of, make_loss, speed_up, to_input, to_unit
+from fedce.learning.batches import to_input, to_unit
+from fedce.learning.learner import Learner, counted, layout_of
+from fedce.learning.losses import make_loss
 from fedce.learning.networks import build, check_fits, choose_device
+from fedce.learning.speed import NarrowUpsampling, speed_up
 
 CPU = torch.device("cpu")
 
@@ -214,7 +217,7 @@ def test_a_network_by_import_path():
         name="monai.networks.nets:BasicUNet",
         options={"spatial_dims": 2, "in_channels": 3, "out_channels": 2, "features": [8] * 6},
     )
-    check_fits(build(config, 3, 2, 0), 3, 2, 32, 32)
+    check_fits(build(config, 3, 2, 0), 3, 2, (32, 32))
 
 
 @pytest.mark.parametrize(
@@ -235,9 +238,9 @@ def test_a_network_that_cannot_be_made_is_one_line(config, line):
 
 def test_images_that_do_not_fit_the_network():
     with pytest.raises(ConfigError, match="can't take images of 33x33"):
-        check_fits(build(ModelConfig(), 3, 2, 0), 3, 2, 33, 33)
+        check_fits(nn.Linear(3, 2), 3, 2, (33, 33))
     with pytest.raises(ConfigError, match="one channel for each class"):
-        check_fits(build(ModelConfig(), 3, 2, 0), 3, 5, 32, 32)
+        check_fits(build(ModelConfig(), 3, 2, 0), 3, 5, (32, 32))
 
 
 def test_initial_weights_depend_on_the_seed_alone():

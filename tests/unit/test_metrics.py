@@ -130,7 +130,7 @@ def hospital(predicted, truth, items, cases, voxel=None, asked=("precision",)) -
         return SimpleNamespace(overlap=ones, total=2 * ones)
 
     learner = SimpleNamespace(
-        batch=lambda images, masks: SimpleNamespace(masks=torch.tensor(masks).bool()),
+        batch=lambda images, masks, labelled: SimpleNamespace(masks=torch.tensor(masks).bool()),
         counts=counts,
         masks=lambda model, batch: torch.tensor(np.asarray(predicted))[:, None].bool(),
     )

@@ -5,6 +5,7 @@ import tomllib
 from math import inf
 from pathlib import Path
 
+import nibabel
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 import fedce as package
 from fedce.base.config import load, parse
-from fedce.base.errors import ConfigError
+from fedce.base.errors import ConfigError, DataError
 from fedce.base.recipes import PLANNED, value_at
 from fedce.cli import main
 from fedce.data import load_sites
@@ -216,3 +217,93 @@ def test_a_sites_name_can_not_break_the_file():
     sites = tuple(site.model_copy(update={"site": name}) for name in ("north\nrounds = 1", "south"))
     made = completed_by({}, plan_of(Fingerprints(sites)))
     assert parse(tomllib.loads(as_toml(made, {}, []))) == made.config
+
+
+def of_volumes(site: str, depth: int, side: int, spacing: tuple[float, float, float], n: int = 8) -> Fingerprint:
+    return Fingerprint(
+        site=site,
+        n_train=n * depth,
+        n_validation=depth,
+        n_test=depth,
+        n_channels=1,
+        heights=(side, side, side),
+        widths=(side, side, side),
+        spacing=spacing,
+        is_volume=True,
+        grey=((1 / 64,) * 64,),
+        areas={"organ": (0.0, 0.1, 1.0)},
+        absent={"organ": 0.5},
+        volumes={"depths": (depth, depth, depth), "n_train": n, "n_validation": 1, "n_test": 1},
+    )
+
+
+DEEP = Fingerprints((of_volumes("a", 24, 64, (3.0, 1.0, 1.0)), of_volumes("b", 40, 96, (2.0, 1.0, 1.0))))
+
+
+def test_volumes_with_enough_slices_are_planned_in_3d():
+    chosen = {one.key: one for one in plan_of(DEEP)}
+    assert chosen["data.dims"].value == 3
+    assert "a have 24 slices" in chosen["data.dims"].reason
+    assert chosen["data.spacing"].value == [2.5, 1.0, 1.0]
+    # At this spacing the volumes have 29 and 32 slices of 64 and 96 pixels: 30, 80, 80 in the median.
+    assert chosen["data.patch"].value == [24, 80, 80]
+    assert chosen["model.channels"].value == [16, 32, 64, 128]  # 24 slices are halved three times.
+    assert chosen["rounds"].value == 50  # 8 volumes, 2 patches each, 2 in a batch: 8 steps a round.
+    config = completed_by({}, plan_of(DEEP)).config
+    assert config.data.dims == 3
+    assert cost_of(config, DEEP).minutes > 0
+
+
+@pytest.mark.parametrize(
+    ("stated", "dims"),
+    [
+        ({}, 3),
+        ({"data": {"dims": 2}}, None),
+        ({"data": {"size": 64}}, None),
+        ({"model": {"name": "unet-classic"}}, None),
+        ({"model": {"name": "some.module:Network"}}, None),
+    ],
+)
+def test_a_person_decides_between_2d_and_3d(stated, dims):
+    assert value_at(tree_of(plan_of(DEEP, stated)), "data.dims") == dims
+
+
+def test_few_slices_stay_2d_unless_asked():
+    flat = Fingerprints((of_volumes("a", 24, 64, (3.0, 1.0, 1.0)), of_volumes("b", 9, 64, (8.0, 1.0, 1.0))))
+    assert value_at(tree_of(plan_of(flat)), "data.dims") is None
+    assert value_at(tree_of(plan_of(flat, {"data": {"dims": 3}})), "data.dims") == 3
+
+
+def test_volumes_that_are_not_there_cannot_be_planned():
+    flat = Fingerprints(tuple(site.model_copy(update={"volumes": None}) for site in DEEP.sites))
+    with pytest.raises(DataError, match=r"data\.dims = 3"):
+        plan_of(flat, {"data": {"dims": 3}})
+
+
+def test_a_spacing_that_is_too_fine_for_patches_becomes_coarser():
+    fine = Fingerprints(tuple(of_volumes(name, 19, 384, (3.0, 0.5, 0.5)) for name in ("a", "b")))
+    chosen = {one.key: one for one in plan_of(fine)}
+    slices, rows, columns = chosen["data.spacing"].value
+    assert slices == 3.0
+    assert rows == columns
+    assert 0.7 < rows < 0.85
+    assert "3 x 0.5 x 0.5 mm" in chosen["data.spacing"].reason
+    assert chosen["data.patch"].value[0] == 16
+
+
+def test_a_fingerprint_states_the_files_own_spacing_and_counts_volumes(tmp_path):
+    rng = np.random.default_rng(0)
+    for site in ("a", "b"):
+        for i in range(4):
+            for part in ("images", "masks"):
+                path = tmp_path / site / part / f"{i}.nii.gz"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                values = rng.integers(0, 2, (96, 80, 18)).astype(np.uint8)
+                nibabel.save(nibabel.Nifti1Image(values, np.diag([0.5, 0.5, 3.0, 1.0])), path)
+    (first, _) = look_at(parse({"data": {"source": str(tmp_path)}}).data).sites
+    assert first.spacing == pytest.approx((3.0, 0.5, 0.5))
+    assert first.volumes is not None
+    assert (first.volumes.depths, first.volumes.n_train) == ((18, 18, 18), 2)
+    made = planned({"recipe": "plan", "data": {"source": str(tmp_path)}})
+    assert made.config.data.dims == 3
+    assert made.config.data.patch == (16, 80, 96)

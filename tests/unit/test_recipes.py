@@ -69,7 +69,7 @@ def test_a_recipe_that_is_not_known_is_one_line(tree, line):
 def test_the_papers_network_has_7_76_million_parameters(n_channels: int, n_classes: int, count: int):
     network = build(PAPER.model, n_channels, n_classes, seed=0)
     assert sum(parameter.numel() for parameter in network.parameters()) == count
-    check_fits(network, n_channels, n_classes, 32, 64)
+    check_fits(network, n_channels, n_classes, (32, 64))
 
 
 def textbook(x: torch.Tensor, weights: list[torch.Tensor], n_levels: int) -> torch.Tensor:
@@ -121,7 +121,10 @@ def test_a_step_is_that_of_plain_torch():
     [
         (ModelConfig(name="unet-classic", res_units=2), "unet-classic has no residual units"),
         (ModelConfig(name="unet-classic", channels=(4,)), "at least two levels"),
-        (ModelConfig(name="unet-classic", options={"a": 1}), "model.options is for networks by import path"),
+        (
+            ModelConfig(name="unet-classic", options={"a": 1}),
+            "model.options is for dynunet, segresnet and networks by import path",
+        ),
         (ModelConfig(name="unet-clasic"), "did you mean 'unet-classic'?"),
     ],
 )

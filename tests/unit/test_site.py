@@ -31,7 +31,7 @@ def hospital(n_cases: int, n_images: int, is_volume: bool = False) -> Hospital:
         found = batch.images[:, 0, 0, 0].astype(np.int64)[:, None]
         return Counts(found, np.full_like(found, 200))
 
-    learner = SimpleNamespace(batch=lambda images, masks: SimpleNamespace(images=images), counts=counts)
+    learner = SimpleNamespace(batch=lambda images, masks, labelled: SimpleNamespace(images=images), counts=counts)
     return Hospital(data, learner, ("organ",), 0)
 
 

@@ -16,7 +16,11 @@ Level = Annotated[int, Field(ge=0, le=255)]
 Colour = tuple[Level, Level, Level]
 """Red, green and blue."""
 MOST_COLOURS = 255
-BUILT_IN = ("fundus6", "prostate6")
+Millimetres = Annotated[float, Field(ge=0.01, le=100, allow_inf_nan=False)]
+PatchSide = Annotated[int, Field(ge=4, le=1024)]
+BUILT_IN = ("fundus6", "prostate6", "volume6")
+OF_VOLUMES = ("volume6",)
+"""Built-in federations of volumes; the others are of 2-D images."""
 ROUNDS_BY_SCALE = {"tiny": 3, "demo": 150, "paper": 200}
 ROUNDS_OF_A_FOLDER = 100
 Guard = Literal["standard", "off"]
@@ -59,8 +63,8 @@ class DataConfig(Table):
     """The images, and how they become tensors."""
 
     source: str = "fundus6"
-    """A built-in federation (fundus6, prostate6), a folder of sites, a folder of datalists client_<site>.json, or one
-    data set whose sites site_pattern or site_column tells apart."""
+    """A built-in federation (fundus6, prostate6, volume6), a folder of sites, a folder of datalists
+    client_<site>.json, or one data set whose sites site_pattern or site_column tells apart."""
     scale: Literal["tiny", "demo", "paper"] = "demo"
     """Size of a built-in federation."""
     format: Annotated[str, AfterValidator(_format)] = "auto"
@@ -87,6 +91,17 @@ class DataConfig(Table):
     """With slices = "foreground": the fraction of the training volumes' empty slices that is trained on as well."""
     plane: Literal["axial", "coronal", "sagittal"] = "axial"
     """The plane in which a volume is cut into slices."""
+    dims: Literal[2, 3] | None = None
+    """2: the network sees 2-D images and slices of volumes. 3: it sees volumes, in patches (docs/volumes.md). Unset: 3
+    for volume6, 2 otherwise."""
+    spacing: tuple[Millimetres, Millimetres, Millimetres] | None = None
+    """With dims = 3: resample every volume to this distance in mm between slices, rows and columns; unset: as the files
+    are (volume6: 3, 1.5, 1.5)."""
+    patch: tuple[PatchSide, PatchSide, PatchSide] | None = None
+    """With dims = 3: slices, rows and columns that the network sees at a time; unset: 32, 64, 64 (volume6: all of a
+    volume)."""
+    overlap: Annotated[float, Field(ge=0, lt=1)] = 0.25
+    """With dims = 3: overlap of neighbouring windows, as a part of the patch, where a whole volume is segmented."""
     sites: tuple[str, ...] = ()
     """Use only these sites; empty: all sites."""
     site_pattern: str | None = None
@@ -135,6 +150,20 @@ class DataConfig(Table):
             raise ValueError("set classes (for masks of values) or colors (for masks in colours), not both")
         if self.colors is not None and len({colour for own in self.colors.values() for colour in own}) > MOST_COLOURS:
             raise ValueError(f"colors: expected at most {MOST_COLOURS} colours")
+        return self
+
+    @model_validator(mode="after")
+    def _is_2d_or_3d(self) -> "DataConfig":
+        if self.dims is None:
+            object.__setattr__(self, "dims", 3 if self.source in OF_VOLUMES else 2)
+        # An experiment for hospitals leaves the source out: each of them has its own.
+        is_flat = "source" in self.model_fields_set and self.source in set(BUILT_IN) - set(OF_VOLUMES)
+        if self.dims == 3 and is_flat:
+            raise ValueError(f"{self.source} has 2-D images; leave out data.dims = 3, or take {', '.join(OF_VOLUMES)}")
+        if self.dims == 3 and self.size is not None:
+            raise ValueError("data.size is for 2-D images; with data.dims = 3 set data.spacing and data.patch")
+        if self.dims == 2 and (self.spacing or self.patch):
+            raise ValueError("data.spacing and data.patch are for volumes; set data.dims = 3 as well")
         return self
 
     @field_validator("images", "masks")
@@ -209,17 +238,18 @@ class ModelConfig(Table):
     """The network."""
 
     name: str = "unet"
-    """unet (MONAI's), unet-classic (the paper's), another of MONAI's (monai.networks.nets:SegResNet), or your own
-    (package.module:Class)."""
+    """unet, dynunet or segresnet (MONAI's), unet-classic (the paper's, 2-D only), another of MONAI's
+    (monai.networks.nets:AttentionUnet), or your own (package.module:Class)."""
     channels: tuple[Annotated[int, Field(ge=1, le=65536)], ...] = (16, 32, 64, 128)
-    """Channels of each level of a U-Net."""
+    """Channels of each level of a U-Net; segresnet takes the first, and doubles it at each level."""
     res_units: Annotated[int, Field(ge=0)] = 0
     """Residual units of each level of unet."""
     norm: Literal["batch", "instance", "group", "site", "site-affine"] = "batch"
     """Normalisation of a U-Net. site: batch norm whose running statistics stay at each site; site-affine: its scale
     and shift stay there too (FedBN). Both also apply to the norm layers of a network given by import path."""
     options: dict[str, Any] = {}
-    """Constructor arguments of a network given by import path."""
+    """Constructor arguments of dynunet, segresnet or a network given by import path. A network of MONAI gets its
+    spatial_dims, in_channels and out_channels from the data."""
     start: str | None = None
     """Weights to start from. A run's folder, or an exported file or bundle, must fit the network as a whole. A file of
     another program (safetensors, or a plain state dict) is used where name and shape of a tensor fit."""
@@ -235,9 +265,13 @@ class TrainConfig(Table):
     """Training at a site. The defaults are the paper's (D12)."""
 
     loss: str = "dice"
-    """dice, dice-ce, or an import path (package.module:Class) of a loss on logits and masks."""
+    """dice, dice-ce, or an import path (package.module:NAME) of a loss on logits and masks: a class, or a function of
+    the two."""
     loss_options: dict[str, Any] = {}
-    """Constructor arguments of a loss given by import path, e.g. {sigmoid = true} for monai.losses:TverskyLoss."""
+    """Arguments of a loss given by import path, e.g. {sigmoid = true} for monai.losses:TverskyLoss."""
+    class_weights: tuple[Annotated[float, Field(ge=0, allow_inf_nan=False)], ...] = ()
+    """One weight for each class, in the order of the classes: the loss is the weighted mean of each class's own loss;
+    empty: the loss takes all classes at once."""
     optimizer: Literal["adam", "adamw", "sgd"] = "adam"
     lr: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-3
     betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.99)
@@ -253,6 +287,21 @@ class TrainConfig(Table):
     """Local epochs per round."""
     optimizer_state: Literal["persist", "reset"] = "persist"
     """Keep the optimizer's moments from round to round, or reset them in each round."""
+    patches: Positive = 2
+    """With data.dims = 3: patches that are drawn from each training volume in an epoch."""
+    foreground: Annotated[float, Field(ge=0, le=1)] = 1 / 3
+    """With data.dims = 3: fraction of the patches whose centre is a marked voxel; the others lie anywhere."""
+    amp: Literal["off", "bf16", "fp16"] = "off"
+    """Mixed precision in training: bf16 (CUDA or CPU), or fp16 with scaled gradients (CUDA only)."""
+    clip: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    """Shorten gradients whose norm is above this; 0: never."""
+
+    @field_validator("class_weights")
+    @classmethod
+    def _weighs_something(cls, weights: tuple[float, ...]) -> tuple[float, ...]:
+        if weights and not sum(weights):
+            raise ValueError("at least one class needs a weight above 0")
+        return weights
 
     @model_validator(mode="after")
     def _built_in_loss(self) -> "TrainConfig":

@@ -57,7 +57,7 @@ def plan(
     from fedce.learning import planning
 
     known = planning.fingerprints_from(sent) if sent else planning.fingerprints_in(tree, terminal.notice)
-    planned = planning.completed_by(tree, planning.plan_of(known))
+    planned = planning.completed_by(tree, planning.plan_of(known, tree))
     cost = planning.cost_of(planned.config, known)
     if as_json:
         echo_json({"plan": [vars(one) for one in planned.chosen], "cost": vars(cost)})

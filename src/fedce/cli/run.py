@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     metavar="NAME",
     help="fedce (default), fedce-sum, fedavg, uniform, standalone, qfedavg, ...; README.md lists all.",
 )
-@data_option("fundus6, prostate6, or a folder DIR/<site>/{images,masks}/*.png.")
-@scale_option("Size of fundus6 and prostate6: tiny, demo or paper.")
+@data_option("fundus6, prostate6, volume6, or a folder DIR/<site>/{images,masks}/*.png.")
+@scale_option("Size of fundus6, prostate6 and volume6: tiny, demo or paper.")
 @rounds_option("Communication rounds.")
 @click.option("--seed", type=int, metavar="N", help="Seed of the initial weights and of local training.")
 @click.option("--workers", type=int, metavar="N", help="Worker processes; 0 (default): one for each core.")
@@ -111,9 +111,7 @@ def run(
     experiment = Experiment(config_file, named, assignments)
     config = experiment.planned(Terminal(quiet=as_json).notice)
     if scale is not None and config.data.source not in BUILT_IN and Path(config.data.source).exists():
-        raise ConfigError(
-            f"--scale is for {' and '.join(BUILT_IN)}; images of a folder are resized by --set data.size=N"
-        )
+        raise ConfigError(f"--scale is for {', '.join(BUILT_IN)}; images of a folder are resized by --set data.size=N")
     _conduct(config, out or default_out(config), None, replace=replace, as_json=as_json)
 
 
@@ -174,19 +172,25 @@ def _told_how_to_go_on(display: "RunDisplay", out: Path) -> Iterator[None]:
 @click.command()
 @experiment_options(scale=scale_option(), rounds=rounds_option())
 @out_option()
+@click.option("--gpu", is_flag=True, help="Instead, train tiny models on CPU and GPU, amp on and off, and compare.")
 @json_option("the findings")
 @one_line_errors
-def doctor(experiment: Experiment, out: Path | None, as_json: bool) -> None:
+def doctor(experiment: Experiment, out: Path | None, gpu: bool, as_json: bool) -> None:
     """Check everything that can be known before round 1; exit code 2 if a run would fail."""
     from fedce.present.progress import FindingsDisplay
 
     display = FindingsDisplay(quiet=as_json)
     display.notice(STARTING)
-    config = experiment.planned(display.notice)
     from fedce.questions.doctor import examine, verdict_of
+    from fedce.questions.gpu import check_gpu
 
+    if gpu:
+        found = check_gpu()
+    else:
+        config = experiment.planned(display.notice)
+        found = examine(config, out or default_out(config), display.notice)
     findings = []
-    for finding in examine(config, out or default_out(config), display.notice):
+    for finding in found:
         findings.append(finding)
         display.tell(finding)
     verdict = verdict_of(findings)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fedce.base.tables import BUILT_IN
 from fedce.data.pixels import FOREGROUND
-from fedce.data.sites import Sites
+from fedce.data.site import Sites
 
 MOST_NUMBERS = 4
 """A case's number is looked for among this many numbers at the start of a file's name."""

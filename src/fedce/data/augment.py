@@ -12,12 +12,12 @@ BOTH = ("image", "mask")
 
 
 class Augment:
-    """Applies one of the named sets of random transforms to batches of unit-range images and their masks."""
+    """Applies one of the named sets of random transforms to batches of unit-range images (or patches) and masks."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, n_spatial: int = 2) -> None:
         from monai.transforms import Compose
 
-        self._transform = Compose(_transforms(name))
+        self._transform = Compose(_transforms(name, n_spatial))
 
     def seed(self, seed: int) -> None:
         self._transform.set_random_state(seed % 2**32)
@@ -42,10 +42,10 @@ def _plain_tensors() -> Iterator[None]:
         set_track_meta(before)
 
 
-def _transforms(name: str) -> list[Any]:
+def _transforms(name: str, n_spatial: int) -> list[Any]:
     from monai.transforms import RandAdjustContrastd, RandAffined, RandFlipd, RandScaleIntensityd
 
-    flips = [RandFlipd(BOTH, prob=0.5, spatial_axis=axis) for axis in (0, 1)]
+    flips = [RandFlipd(BOTH, prob=0.5, spatial_axis=axis) for axis in range(n_spatial)]
     if name == "flips":
         return flips
     return [
@@ -53,7 +53,8 @@ def _transforms(name: str) -> list[Any]:
         RandAffined(
             BOTH,
             prob=0.8,
-            rotate_range=pi / 6,
+            # Volumes are turned about the axis of their slices alone: slices are mostly thicker than pixels.
+            rotate_range=pi / 6 if n_spatial == 2 else (pi / 6, 0, 0),
             scale_range=0.15,
             mode=("bilinear", "nearest"),
             padding_mode="zeros",

@@ -7,11 +7,12 @@ cache is either complete or absent: it is filled under another name and then ren
 import json
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache
 from hashlib import file_digest, sha256
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from fedce.base.errors import DataError, Problems
 from fedce.base.files import digest_of, private_folder, read_sealed, write_sealed
 
 Bytes = NDArray[np.uint8]
+Notify = Callable[[str], None]
 PARTS = ("images", "masks")
 
 
@@ -88,7 +90,7 @@ def _reader_version() -> str:
     return sha256(b"".join((here / f"{name}.py").read_bytes() for name in _DECIDING)).hexdigest()
 
 
-_DECIDING = ("cache", "dicom", "dicom_seg", "formats", "pixels", "reader", "resizing", "volumes")
+_DECIDING = ("cache", "dicom", "dicom_seg", "formats", "pixels", "reader", "resizing", "shape", "volumes")
 
 
 def key_of(contents: Sequence[str], options: Any) -> str:
@@ -116,14 +118,20 @@ def _origin(one: dict[str, Any]) -> Origin:
     return Origin(**told)
 
 
-def build(site: str, key: str, frames: Iterator[Frame], problems: Problems) -> Cached | None:
-    """Fill the cache with these frames; None, and nothing kept, if reading them added a problem."""
+def build(
+    site: str, key: str, frames: Iterator[Frame], problems: Problems, *, of_volumes: bool = False
+) -> Cached | None:
+    """Fill the cache with these frames; None, and nothing kept, if reading them added a problem.
+
+    Frames must have one size. Only slices `of_volumes` may differ; they are padded at the bottom and at the right.
+    """
     target = folder_of(key)
     aside = target.with_name(f".{key}.{os.getpid()}")
     n_before = len(problems)
     try:
         private_folder(aside)  # It holds images of patients.
-        shapes, origins = _write_frames(site, aside, frames, problems)
+        written = _write_padded(aside, frames) if of_volumes else _write_frames(site, aside, frames, problems)
+        shapes, origins = written
         if len(problems) > n_before or not origins:
             return None
         digests = {part: digest_of(aside / f"{part}.bin") for part in PARTS}
@@ -191,6 +199,34 @@ def _write_frames(
     return {"images": (n, *first.image.shape), "masks": (n, *first.mask.shape)}, origins
 
 
+def _write_padded(folder: Path, frames: Iterator[Frame]) -> tuple[dict[str, tuple[int, ...]], list[Origin]]:
+    """Write frames of any size, first as they come and then, when the largest is known, padded to it."""
+    origins: list[Origin] = []
+    sizes: list[tuple[int, int]] = []
+    depths: dict[str, int] = {}
+    with (folder / "images.raw").open("wb") as images, (folder / "masks.raw").open("wb") as masks:
+        for frame in frames:
+            depths = {"images": len(frame.image), "masks": len(frame.mask)}
+            sizes.append((frame.mask.shape[1], frame.mask.shape[2]))
+            images.write(np.ascontiguousarray(frame.image).data)
+            masks.write(np.ascontiguousarray(frame.mask).data)
+            origins.append(frame.origin)
+    if not origins:
+        return {}, []
+    size = (max(height for height, _ in sizes), max(width for _, width in sizes))
+    for part in PARTS:
+        with (folder / f"{part}.raw").open("rb") as raw, (folder / f"{part}.bin").open("wb") as file:
+            for height, width in sizes:
+                shape = (depths[part], height, width)
+                picture = np.frombuffer(raw.read(prod(shape)), np.uint8).reshape(shape)
+                padding = ((0, 0), (0, size[0] - height), (0, size[1] - width))
+                file.write(np.pad(picture, padding).data)
+            file.flush()
+            os.fsync(file.fileno())
+        (folder / f"{part}.raw").unlink()
+    return {part: (len(origins), depth, *size) for part, depth in depths.items()}, origins
+
+
 def _sweep(folder: Path) -> None:
     """Remove unfinished folders of processes that no longer run."""
     for left in folder.glob(".*.*"):
@@ -199,6 +235,14 @@ def _sweep(folder: Path) -> None:
                 os.kill(int(left.suffix[1:]), 0)
             except ProcessLookupError:
                 shutil.rmtree(left, ignore_errors=True)
+
+
+def known(key: str, site: str, notify: Notify) -> Cached | None:
+    """The site's images from the cache; if they are there but can't be used, `notify` gets a line."""
+    cached = load(key)
+    if cached is None and (folder := folder_of(key)).exists():
+        notify(f"the cache of site {site} in {folder} was changed since it was written; it is made again")
+    return cached
 
 
 def folder_of(key: str) -> Path:

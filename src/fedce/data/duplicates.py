@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedce.data.likeness import BLOCK, Details, Rows, close_likeness, coarse, coarse_likeness, details, layouts
-from fedce.data.sites import SiteData, Sites
+from fedce.data.site import SiteData, Sites
 from fedce.data.splits import joined
 
 N_NEAREST = 6
@@ -188,7 +188,9 @@ class _Compared:
 
     @classmethod
     def of(cls, sites: Sites) -> "_Compared":
-        fine = np.concatenate([details(site.images)[site.shown] for site in sites])
+        # Sites that train on volumes may differ in the size of their slices.
+        side = min(min(site.images.shape[2:]) for site in sites)
+        fine = np.concatenate([details(site.images, side)[site.shown] for site in sites])
         whole = np.concatenate([layouts(site.images)[site.shown] for site in sites])
         number: dict[tuple[str, str], int] = {}
         named = [(site.name, site.cases[row]) for site in sites for row in site.shown]

@@ -33,7 +33,7 @@ FEWEST_CASES = 3
 def find_items(config: DataConfig, problems: Problems) -> dict[str, SiteFiles]:
     """Each site's items, sorted by name."""
     if not config.source.strip():
-        raise DataError("data.source is empty; give a folder of sites, or fundus6 or prostate6")
+        raise DataError("data.source is empty; give a folder of sites, or fundus6, prostate6 or volume6")
     root = Path(config.source)
     if lists := lists_in(root, config):
         found = {site: listed(site, path, config, problems) for site, path in lists.items()}

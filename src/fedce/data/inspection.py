@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 
 from fedce.data.advice import Advice, advice_for
 from fedce.data.duplicates import Duplicate, Usual, find_duplicates, groups_with
-from fedce.data.sites import Pixels, SiteData, Sites, chunks
+from fedce.data.site import Pixels, SiteData, Sites, chunks
 
 Counts = NDArray[np.int64]
 Numbers = NDArray[np.float64]
@@ -162,7 +163,7 @@ def inspect_sites(sites: Sites) -> Inspection:
 
 
 def site_facts(site: SiteData, classes: tuple[str, ...]) -> SiteFacts:
-    areas = np.concatenate([masks.mean(axis=(2, 3)) for masks in chunks(site.masks)])[site.shown]
+    areas = site.areas()[site.shown]
     return SiteFacts(
         name=site.name,
         n_images=len(site.images),
@@ -172,7 +173,7 @@ def site_facts(site: SiteData, classes: tuple[str, ...]) -> SiteFacts:
         n_marked_nothing=len(set(site.items) - {site.items[row] for row in site.shown}),
         sizes=_sizes(site),
         spacing=_spacing(site),
-        grey=grey_values(site.images),
+        grey=grey_values_of(site),
         areas={name: areas[:, i] for i, name in enumerate(classes) if site.labels(i)},
         examples=tuple(int(site.shown[i]) for i in _examples(areas.sum(axis=1))),
     )
@@ -184,6 +185,14 @@ def grey_values(images: Pixels) -> GreyValues:
         for channel, total in enumerate(counts):
             total += np.bincount(chunk[:, channel].ravel(), minlength=N_GREYS)
     return GreyValues(counts)
+
+
+def grey_values_of(site: SiteData) -> GreyValues:
+    """The grey values of a site, without the black that slices are padded with."""
+    found = grey_values(site.images)
+    n_padded = round((1 - site.filled).sum() * prod(site.images.shape[2:]))
+    found.counts[:, 0] -= n_padded
+    return found
 
 
 def distance(one: GreyValues, other: GreyValues) -> float:

@@ -12,7 +12,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 from scipy.ndimage import binary_erosion, binary_opening, gaussian_filter
 
-from fedce.data.sites import Pixels, chunks
+from fedce.data.site import Pixels, chunks
 
 Details = NDArray[np.float32]
 """(n, side, side): the fine structures of each image; 0 where there is nothing to compare."""
@@ -48,9 +48,12 @@ _SHIFTS = [(down, right) for down in (0, 1, -1) for right in (0, 1, -1)]
 _SQUARE = np.ones((1, 3, 3), bool)
 
 
-def details(images: Pixels) -> Details:
-    """The fine structures of images (n, channels, height, width), each divided by its local contrast."""
-    side = min(SIDE, *images.shape[2:]) // TILES * TILES
+def details(images: Pixels, most: int = SIDE) -> Details:
+    """The fine structures of images (n, channels, height, width), each divided by its local contrast.
+
+    They have at most `most` pixels a side.
+    """
+    side = min(SIDE, most, *images.shape[2:]) // TILES * TILES
     if side < SMALLEST_SIDE:
         return np.zeros((len(images), SMALLEST_SIDE, SMALLEST_SIDE), np.float32)
     return np.concatenate([_details(small_grey(chunk, side)) for chunk in chunks(images)])

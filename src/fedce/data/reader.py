@@ -12,10 +12,12 @@ from fedce.data.cache import Bytes, Frame, Origin
 from fedce.data.formats import slices_of
 from fedce.data.items import Item
 from fedce.data.pixels import Classes, Intensity, checked_labels, class_masks, with_channels
-from fedce.data.resizing import How, resized_spacing, to_size
+from fedce.data.resizing import How, resampled, resized_spacing, to_size
+from fedce.data.shape import Spacing, resampled_shape
 from fedce.data.volumes import Plane, check_same_place, sliced
 
 OTHER_SIZE = "masks differ in size from their images"
+NO_VOLUME = "images are 2-D, and data.dims = 3 needs volumes"
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,10 @@ class Reading:
     plane: Plane
     colours: Sequence[Colour] = ()
     """Colours of masks by their label, from 1; empty if masks hold values."""
+    is_3d: bool = False
+    """Whether the network sees volumes; then there must be no 2-D image."""
+    spacing: Spacing | None = None
+    """Millimetres to which volumes are resampled; None: they stay as they are."""
 
 
 def read_frames(site: str, items: Sequence[Item], how: Reading, problems: Problems) -> Iterator[Frame]:
@@ -44,14 +50,16 @@ def read_frames(site: str, items: Sequence[Item], how: Reading, problems: Proble
                 yield _frame(name, i, image, labels, spacing, how, n_channels)
 
 
-Spacing = tuple[float, float, float]
-"""Millimetres between slices, rows and columns."""
 Picture = tuple[str, Bytes, Bytes, Spacing | None]
 
 
 def _pictures(item: Item, how: Reading) -> Iterator[Picture]:
     """Name, image (channels, h, w), labels (h, w) and spacing of each picture."""
     if not item.is_volume:
+        if how.is_3d:
+            raise DataError(
+                f"{item.image.path} is a 2-D image, and data.dims = 3 needs volumes; leave out data.dims", NO_VOLUME
+            )
         image, labels = item.image.image(how.intensity), item.mask.labels(how.classes, how.colours)
         if image.shape[1:] != labels.shape:
             (h, w), (mask_h, mask_w) = image.shape[1:], labels.shape
@@ -67,9 +75,37 @@ def _pictures(item: Item, how: Reading) -> Iterator[Picture]:
     volume, mask = sliced(whole, how.plane), sliced(drawn, how.plane)
     values = slices_of(channels, how.plane, how.intensity, item.image.path)
     labels = checked_labels(mask.values, how.classes, item.mask.path)
+    values, labels, spacing = at_spacing(values, labels, volume.spacing, how.spacing)
     for z in range(len(values)):
         name = f"{item.name}#{z:03d}" if len(values) > 1 else item.name
-        yield name, values[z], labels[z], volume.spacing
+        yield name, values[z], labels[z], spacing
+
+
+def volume_frames(
+    name: str, item: int, values: Bytes, labels: Bytes, spacing: Spacing, how: Reading
+) -> Iterator[Frame]:
+    """The frames of a grey volume (slices, rows, columns) that is in memory."""
+    values, labels, spacing = at_spacing(values[:, None], labels, spacing, how.spacing)
+    for z in range(len(values)):
+        yield _frame(f"{name}#{z:03d}", item, values[z], labels[z], spacing, how, 1)
+
+
+def at_spacing(values: Bytes, labels: Bytes, spacing: Spacing, to: Spacing | None) -> tuple[Bytes, Bytes, Spacing]:
+    """A volume (slices, modalities, rows, columns) and its labels (slices, rows, columns), resampled.
+
+    The spacing is what whole voxels allow.
+    """
+    if to is None:
+        return values, labels, spacing
+    before = (len(labels), labels.shape[1], labels.shape[2])
+    shape = resampled_shape(before, spacing, to)
+    slices, rows, columns = (a * n / m for a, n, m in zip(spacing, before, shape, strict=True))
+    return channels_resampled(values, shape), resampled(labels, shape, is_mask=True), (slices, rows, columns)
+
+
+def channels_resampled(values: Bytes, shape: Sequence[int]) -> Bytes:
+    """A volume (slices, modalities, rows, columns) whose every modality has these slices, rows and columns."""
+    return np.stack([resampled(values[:, i], shape) for i in range(values.shape[1])], axis=1)
 
 
 def _frame(

@@ -1,5 +1,6 @@
-"""Images of any size to one size, and predicted masks back."""
+"""Images of any size to one size, volumes of any spacing to one spacing, and predicted masks back."""
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -59,11 +60,17 @@ def _cropped(shape: Shape, size: Shape) -> Shape:
     return max(1, round(size[0] * scale)), max(1, round(size[1] * scale))
 
 
-def _resized(image: NDArray[np.uint8], size: Shape, is_mask: bool) -> NDArray[np.uint8]:
+def resampled(volume: NDArray[np.uint8], shape: Sequence[int], is_mask: bool = False) -> NDArray[np.uint8]:
+    """A volume (slices, rows, columns) with this number of voxels: linear for grey values, nearest for masks."""
+    return volume if volume.shape == tuple(shape) else _resized(volume[None], tuple(shape), is_mask)[0]
+
+
+def _resized(image: NDArray[np.uint8], size: tuple[int, ...], is_mask: bool) -> NDArray[np.uint8]:
     from monai.transforms import Resize
 
-    smaller = size[0] < image.shape[1] or size[1] < image.shape[2]
-    mode: dict[str, Any] = {"mode": "nearest-exact"} if is_mask else {"mode": "bilinear", "anti_aliasing": smaller}
+    smaller = any(new < old for new, old in zip(size, image.shape[1:], strict=True))
+    linear = "bilinear" if len(size) == 2 else "trilinear"
+    mode: dict[str, Any] = {"mode": "nearest-exact"} if is_mask else {"mode": linear, "anti_aliasing": smaller}
     result: NDArray[np.uint8] = (
         np.asarray(Resize(size, **mode)(image.astype(np.float32))).clip(0, 255).round().astype(np.uint8)
     )

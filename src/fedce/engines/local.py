@@ -50,6 +50,12 @@ class Participants(Protocol):
     def work_by_site(self) -> Mapping[str, int]:
         """Relative cost of a round at each site, so that the largest site starts first."""
 
+    device: str | None
+    """The device of this process; None: the experiment's."""
+
+    def device_of(self, worker: int, n_workers: int) -> str:
+        """The device of one of several worker processes."""
+
     def perform(self, task: Task, memory: Memory | None) -> tuple[Reply, Memory | None]:
         """Do the task as the site that it is for; returns the reply and the site's new memory."""
 
@@ -168,7 +174,9 @@ class _Team:
             ours, theirs = context.Pipe()
             # A worker closes the pipe ends that it inherits, so that it notices when this process dies.
             others = [*self.pipes, ours] if fork else []
-            process = context.Process(target=desk.work, args=(theirs, others), name=f"fedce-worker-{number}")
+            # A forked worker has the network of this process, and there is no GPU then.
+            device = None if fork else participants.device_of(number, n_workers)
+            process = context.Process(target=desk.work, args=(theirs, others, device), name=f"fedce-worker-{number}")
             process.daemon = True
             process.start()
             theirs.close()
@@ -256,9 +264,10 @@ class _Worker:
         self.common, self.shelf = common, shelf
         self.inbox, self.outbox, self.memories = inbox, outbox, memories
 
-    def work(self, pipe: Connection, close: Sequence[Connection]) -> None:
+    def work(self, pipe: Connection, close: Sequence[Connection], device: str | None = None) -> None:
         """Serve tasks until the other end of the pipe is closed."""
         serve_parent()
+        self.participants.device = device
         for other in close:
             other.close()
         torch.set_num_threads(1)

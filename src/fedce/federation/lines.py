@@ -209,6 +209,15 @@ LATER: Mapping[str, Any] = {
     "data.fold": 0,
     "data.colors": None,
     "data.labelled": {},
+    "data.dims": 2,
+    "data.spacing": None,
+    "data.patch": None,
+    "data.overlap": 0.25,
+    "train.class_weights": (),
+    "train.patches": 2,
+    "train.foreground": 1 / 3,
+    "train.amp": "off",
+    "train.clip": 0.0,
 }
 """Keys that experiments did not have when format 4 began, with the values that they implied then."""
 

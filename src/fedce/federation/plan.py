@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from fedce import algorithms
 from fedce.base.code import code_in
@@ -20,10 +21,12 @@ from fedce.core.params import Layout, Params, part_of, shared_layout
 from fedce.core.site import Memory
 from fedce.core.site import Site as LocalSite
 from fedce.data import Sites
+from fedce.data.shape import patch_of
 from fedce.federation.reference import Reference, reference_images
 from fedce.guard.border import Limits
 from fedce.learning import networks
-from fedce.learning.learner import Learner, loss_path
+from fedce.learning.learner import Learner, learner_for
+from fedce.learning.losses import loss_path
 from fedce.learning.metrics import Measures, metric_path
 from fedce.learning.pretrained import start_from
 from fedce.site import attacks
@@ -33,6 +36,9 @@ from fedce.site.own import ForItself
 
 class Plan:
     """What the server knows: the experiment, and what the sites said of themselves."""
+
+    device: str | None = None
+    """The device of this process, if it is not simply that of engine.device."""
 
     def __init__(self, config: Config, members: Mapping[str, Member]) -> None:
         self.config = config
@@ -69,11 +75,13 @@ class Plan:
     @cached_property
     def learner(self) -> Learner:
         """Built once in the parent process; forked workers inherit it."""
-        n_classes, (height, width) = len(self.first.classes), self.first.shape[1:]
-        network = networks.build(self.config.model, self.n_channels, n_classes, self.config.seed)
-        networks.check_fits(network, self.n_channels, n_classes, height, width)
-        device = networks.choose_device(self.config.engine.device)
-        return Learner(network, self.config.train, self.config.data.normalize, device, self.config.n_rounds)
+        device = networks.choose_device(self.device or self.config.engine.device)
+        return learner_for(self.config, self.n_channels, len(self.first.classes), device, self.spatial)
+
+    @property
+    def spatial(self) -> tuple[int, ...]:
+        """The size of what the network sees: height and width, or a patch's slices, rows and columns."""
+        return patch_of(self.config.data) or self.first.shape[1:]
 
     @property
     def whole_layout(self) -> Layout:
@@ -231,6 +239,11 @@ class Participants(Plan):
     def _first_tasks(self) -> list[Task]:
         state = self.initial_state()
         return [self.algorithm.task(state, site) for site in state.sites]
+
+    def device_of(self, worker: int, n_workers: int) -> str:
+        """The device that a worker process uses: several GPUs are shared out."""
+        asked = self.config.engine.device
+        return networks.shared_out(n_workers, asked, torch.cuda.device_count())[worker]
 
     def __getstate__(self) -> dict[str, Any]:
         """The state for spawned workers, which build their own network."""

@@ -10,6 +10,7 @@ from fedce.base.config import Config
 from fedce.base.errors import ConfigError
 from fedce.core.params import Params, completed
 from fedce.data import SiteData
+from fedce.data.shape import settled
 from fedce.data.sites import load_labelled
 from fedce.data.splits import Split
 from fedce.learning.learner import Learner
@@ -35,16 +36,16 @@ class Reference:
 
 
 def reference_images(config: Config, shape: tuple[int, ...]) -> SiteData:
-    """The images that `worth.reference` names; `shape`: (channels, height, width) of the sites' images."""
+    """The images that `worth.reference` names; `shape`: (channels, height, width) of what the network sees."""
     assert config.worth.reference is not None
     folder = Path(config.worth.reference).resolve()
     if not folder.is_dir():
         raise ConfigError(f"worth.reference: expected a folder of labelled images, and {folder} is not a folder")
-    reading = config.data.model_copy(update={"sites": (), "shards": 1, "root": None, "groups": []})
+    reading = settled(config.data).model_copy(update={"sites": (), "shards": 1, "root": None, "groups": []})
     data: SiteData = load_labelled(reading, folder)[0]
-    if data.images.shape[1:] != shape:
+    if data.shape != shape:
         raise ConfigError(
-            f"worth.reference: images in {folder} have {_size(data.images.shape[1:])} channels and pixels, and the "
+            f"worth.reference: images in {folder} have {_size(data.shape)} channels and pixels, and the "
             f"sites' images {_size(shape)}; set data.size"
         )
     return data

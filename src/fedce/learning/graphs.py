@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fedce.base.errors import ConfigError
 from fedce.core.params import Params, to_named
+from fedce.learning.networks import Fitted, fitted
 
 INPUT, OUTPUT = "image", "logits"
 OPSET = 18
@@ -22,6 +23,23 @@ def with_weights(network: nn.Module, params: Params) -> nn.Module:
     tensors = {name: torch.from_numpy(np.array(value)) for name, value in to_named(params).items()}
     network.load_state_dict(tensors, strict=False)  # Tied tensors are listed once; a test compares the outputs.
     return network.eval()
+
+
+class Fitting(nn.Module):
+    """A network that pads its input to a size that it can take, and crops its output back."""
+
+    def __init__(self, network: nn.Module, fit: Fitted) -> None:
+        super().__init__()
+        self.network, self.fit = network, fit
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.fit.cropped(self.network(self.fit.padded(images)))
+
+
+def at_its_size(network: nn.Module, shape: tuple[int, ...]) -> nn.Module:
+    """The network for images of this shape, as the learner uses it."""
+    fit = fitted(network, shape[0], shape[1:])
+    return network if fit.size == fit.becomes else Fitting(network, fit).eval()
 
 
 def torchscript(network: nn.Module, shape: tuple[int, ...]) -> bytes:

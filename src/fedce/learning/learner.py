@@ -4,11 +4,10 @@ The network's tensors are views of one flat vector, so that a model comes and go
 steps one tensor instead of dozens. The arithmetic is elementwise, hence the same as with separate tensors.
 """
 
-import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from math import cos, pi
-from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -16,25 +15,27 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedce.base.errors import ConfigError, DataError, nearest
-from fedce.base.registry import full_name, load_object
+from fedce.base.config import Config
+from fedce.base.errors import ConfigError, DataError
 from fedce.base.tables import TrainConfig
 from fedce.core.params import KINDS, MAX_EXACT_COUNT, Entry, Kind, Layout, Params, Vector
 from fedce.core.scoring import Counts
 from fedce.core.site import Moments, Pull, Trained
 from fedce.data.augment import Augment
-from fedce.learning.classic_unet import ClassicUNet
+from fedce.data.shape import Stack, patch_of
+from fedce.learning.batches import Batch, Images, Labelled, Normalize, Pixels, Seen, Volumes, Windows, to_input
+from fedce.learning.losses import heads_of, make_loss, of_labelled, over_heads
+from fedce.learning.networks import Fitted, build, check_fits, fitted
+from fedce.learning.speed import speed_up, without_compiler
 
-Pixels = NDArray[np.uint8]
-Normalize = Literal["unit", "zscore"]
 NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm)
 """Normalisation layers, which may stay at a site; the first is the base of batch and instance norms."""
 SCORING_BATCH = 16
 """Images that are scored at a time. Larger batches leave the cache: 32 are up to a fifth slower, with the same bits."""
+SCALE = 2.0**10
+"""Factor of the loss with fp16 at the start of each training; torch then adapts it."""
 PERSONAL_RATE = 0.1
 """Part of the learning rate with which a site continues to train after the last round of a falling schedule."""
-NARROW = 4
-"""A transposed convolution to at most this many channels, such as a U-Net's last one, is slow in oneDNN."""
 
 
 def layout_of(network: nn.Module) -> Layout:
@@ -59,62 +60,6 @@ def counted(predicted: Tensor, truth: Tensor) -> Tensor:
     return torch.stack([overlap, predicted.flatten(2).sum(2) + truth.flatten(2).sum(2)])
 
 
-def to_unit(images: Tensor) -> Tensor:
-    """Grey values 0 to 255 as numbers from 0 to 1."""
-    return images.float().div_(255.0)
-
-
-def to_input(unit: Tensor, normalize: Normalize) -> Tensor:
-    """Grey values from 0 to 1, normalised as the network expects them."""
-    if normalize == "unit":
-        return unit
-    mean, deviation = unit.mean((2, 3), keepdim=True), unit.std((2, 3), keepdim=True)
-    return (unit - mean) / deviation.clamp(min=1e-6)
-
-
-LOSSES = {"dice": "DiceLoss", "dice-ce": "DiceCELoss"}
-"""MONAI's losses, by the names that `train.loss` takes."""
-
-
-def loss_path(name: str) -> str:
-    """The name, or the import path of a loss that an installed package offers (entry point fedce.losses)."""
-    return full_name(name, LOSSES, "fedce.losses")
-
-
-def make_loss(name: str, options: Mapping[str, Any] = MappingProxyType({})) -> nn.Module:
-    from monai import losses
-
-    name = loss_path(name)
-    if name in LOSSES:
-        loss: nn.Module = getattr(losses, LOSSES[name])(sigmoid=True)
-        return loss
-    if ":" not in name:
-        known = f"{nearest(name, LOSSES)}; use {', '.join(LOSSES)} or package.module:Class"
-        raise ConfigError(f"train.loss: unknown loss {name!r}{known}")
-    kind = load_object(name, "train.loss")
-    _check_takes_logits(name, kind, options)
-    try:
-        made = kind(**options)
-    except (TypeError, ValueError) as error:
-        given = f"with train.loss_options = {dict(options)}" if options else "without train.loss_options"
-        raise ConfigError(f"train.loss: {name} can't be made {given} ({error})") from None
-    if not isinstance(made, nn.Module):
-        raise ConfigError(f"train.loss: {name} makes a {type(made).__name__}, not a torch.nn.Module")
-    return made
-
-
-def _check_takes_logits(name: str, kind: Any, options: Mapping[str, Any]) -> None:
-    """Refuse a loss of MONAI without sigmoid: it would take logits for probabilities without an error."""
-    if not (isinstance(kind, type) and kind.__module__.startswith("monai.")):
-        return
-    takes = [option for option in ("sigmoid", "softmax") if option in inspect.signature(kind).parameters]
-    if takes and not any(options.get(option) for option in takes):
-        raise ConfigError(
-            f"train.loss: {name} would take the network's logits for probabilities; "
-            "set train.loss_options = {sigmoid = true}"
-        )
-
-
 @dataclass(frozen=True)
 class Schedule:
     """The part of the learning rate that each round uses.
@@ -135,56 +80,16 @@ class Schedule:
         return (1 + cos(pi * done)) / 2 if self.kind == "cosine" else float((1 - done) ** 0.9)
 
 
-class NarrowUpsampling(nn.ConvTranspose2d):
-    """A transposed convolution by torch's own kernel: to two channels it takes a fifth of oneDNN's time."""
-
-    def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
-        before = torch.backends.mkldnn.enabled
-        torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
-        try:
-            return super().forward(input, output_size)
-        finally:
-            torch.backends.mkldnn.enabled = before
-
-
-def speed_up(network: nn.Module) -> torch.memory_format:
-    """Speed up narrow upsampling in place; returns the memory format that the network's images should have.
-
-    Channels last is a tenth faster for a U-Net. A user's own network keeps the usual format, because it may reshape its
-    input in a way that only this format allows.
-    """
-    from monai.networks.nets import UNet
-
-    for module in network.modules():
-        if type(module) is nn.ConvTranspose2d and module.out_channels <= NARROW:
-            module.__class__ = NarrowUpsampling
-    return torch.channels_last if isinstance(network, UNet | ClassicUNet) else torch.contiguous_format
-
-
-def without_compiler(kind: type[torch.optim.Optimizer]) -> type[torch.optim.Optimizer]:
-    """The same optimizer, without the call that tells torch's compiler to skip it.
-
-    That call imports the compiler: some 800 modules and a second in every process.
-    """
-    step, add = inspect.unwrap(kind.step), inspect.unwrap(kind.add_param_group)
-    return type(kind.__name__, (kind,), {"step": torch.no_grad()(step), "add_param_group": add})
-
-
-@dataclass(frozen=True)
-class Batch:
-    """A site's images and masks on the device."""
-
-    images: Tensor
-    masks: Tensor
-    labelled: tuple[int, ...] | None = None
-    """Numbers of the classes that the site labels, which alone count in the loss; None: all."""
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    def split(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Batches in order, without copies."""
-        return zip(torch.split(self.images, size), torch.split(self.masks, size), strict=True)
+def check_amp(amp: str, device: torch.device) -> None:
+    """Refuse mixed precision that the device does not have."""
+    if amp != "off" and device.type == "mps":
+        raise ConfigError(
+            f"train.amp = {amp!r} needs CUDA or, for bf16, the CPU; the device is mps: set train.amp = off"
+        )
+    if amp == "fp16" and device.type != "cuda":
+        raise ConfigError(
+            f"train.amp = 'fp16' needs a CUDA device, and the device is {device}; set train.amp to bf16 or off"
+        )
 
 
 class Learner:
@@ -197,7 +102,9 @@ class Learner:
         normalize: Normalize,
         device: torch.device,
         n_rounds: int = 1,
+        windows: Windows | None = None,
     ) -> None:
+        check_amp(config.amp, device)
         self.layout = layout_of(network)
         self.config = config
         self.schedule = Schedule(config.schedule, n_rounds)
@@ -205,11 +112,15 @@ class Learner:
         self.device = device
         self.network = network.to(device)
         self._format = speed_up(network)
-        self.loss = make_loss(config.loss, config.loss_options).to(device)
+        self.loss = make_loss(config.loss, config.loss_options, config.class_weights).to(device)
         self._flat, self._gradient, self._counters = self._bind()
         self._trainable = nn.Parameter(self._flat[: self.layout.n_trainable])
         self._trainable.grad = self._gradient
-        self._augment = Augment(config.augment) if config.augment != "none" else None
+        self.windows = windows
+        self.fits: dict[tuple[int, ...], Fitted] = {}
+        """How images of each size are padded, if the network can't take them as they are."""
+        n_spatial = 2 if windows is None else 3
+        self._augment = Augment(config.augment, n_spatial) if config.augment != "none" else None
         self._optimizer = self._make_optimizer()
         self.initial = self.params
         """The network as it was built; layers that stay at a site begin with these values."""
@@ -256,42 +167,86 @@ class Learner:
             counter.copy_(torch.from_numpy(values).reshape(counter.shape))
             start += counter.numel()
 
-    def batch(self, images: Pixels, masks: Pixels) -> Batch:
+    def batch(self, images: Pixels, masks: Pixels, labelled: Labelled = None) -> Batch:
         """Images and masks as tensors of bytes, which need a quarter of float's memory and transfer."""
-        return Batch(torch.tensor(images, device=self.device), torch.tensor(masks, device=self.device).bool())
+        device = self.device
+        return Batch(torch.tensor(images, device=device), torch.tensor(masks, device=device).bool(), labelled)
+
+    def volumes(self, images: Pixels, masks: Pixels, stacks: Sequence[Stack], labelled: Labelled = None) -> Volumes:
+        """Volumes whose slices are among these rows."""
+        assert self.windows is not None
+        return Volumes.of(images, masks, stacks, self.windows.patch, self.device, labelled)
+
+    def unmarked(self, images: Sequence[Pixels]) -> Images:
+        """Images (n, channels, height, width), or volumes, which may differ in size; they have no masks."""
+        if self.windows is not None:
+            return Volumes.unmarked(images, self.windows.patch, self.device)
+        together = np.concatenate(images)
+        return self.batch(together, np.zeros_like(together[:, :1]))
 
     def train(
-        self, params: Params, data: Batch, seed: int, moments: Moments, pull: Pull | None = None, rate: float = 1.0
+        self, params: Params, data: Images, seed: int, moments: Moments, pull: Pull | None = None, rate: float = 1.0
     ) -> Trained:
-        """Train some epochs with this part of the learning rate. The seed alone decides order and dropout."""
+        """Train some epochs with this part of the learning rate. The seed alone decides order, patches and dropout."""
         self.load(params)
         self.network.train()
         self._start_optimizer(moments)
         self._optimizer.param_groups[0]["lr"] = rate * self.config.lr
         towards = torch.tensor(pull.towards.trainable, device=self.device) if pull and pull.strength else None
+        # A scaler of its own for each call, so that no state has to be kept between rounds.
+        scaler = torch.amp.GradScaler("cuda", init_scale=SCALE) if self.config.amp == "fp16" else None
         total, n_steps = torch.zeros((), device=self.device), 0
         with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
             torch.manual_seed(seed)
             if self._augment:
                 self._augment.seed(seed)
             for _ in range(self.config.epochs):
-                for rows in torch.split(torch.randperm(len(data)).to(self.device), self.config.batch_size):
+                for seen in data.epoch(self.config):
                     self._gradient.zero_()
-                    images, masks = to_unit(data.images[rows]), data.masks[rows].float()
-                    if self._augment:
-                        images, masks = self._augment(images, masks)
-                    loss = self._loss(self._forward(images), masks, data)
-                    loss.backward()
+                    loss = self._loss_of(self._changed(seen), data.labelled)
+                    (scaler.scale(loss) if scaler else loss).backward()
+                    if scaler:
+                        scaler.unscale_(self._optimizer)
                     if pull and towards is not None:
                         self._gradient.add_(self._trainable.detach() - towards, alpha=pull.strength)
-                    self._optimizer.step()
+                    if self.config.clip:
+                        nn.utils.clip_grad_norm_([self._trainable], self.config.clip)
+                    self._step(scaler)
                     if self.after_step:
                         self.after_step(self.params)
                     total += loss.detach()
                     n_steps += 1
         return Trained(self.params, float(total) / n_steps, self._moments())
 
-    def gradient(self, params: Params, data: Batch) -> tuple[float, Vector]:
+    def _changed(self, seen: Seen) -> Seen:
+        if self._augment is None:
+            return seen
+        unit, masks = self._augment(seen.unit, seen.masks)
+        return Seen(unit, masks, seen.moments)
+
+    def _step(self, scaler: torch.amp.GradScaler | None) -> None:
+        if scaler is None:
+            self._optimizer.step()
+            return
+        scaler.step(self._optimizer)
+        scaler.update()
+
+    def _loss_of(self, seen: Seen, labelled: Labelled) -> Any:
+        """The loss as training sees it; computed in single precision, whatever the network uses."""
+        masks, loss = seen.masks.float(), of_labelled(self.loss, labelled)
+        with self._autocast():
+            heads, fit = self._heads(seen.unit, seen.moments)
+        if len(heads) == 1:
+            return over_heads(loss, [fit.cropped(heads[0]).float()], masks)
+        # Smaller heads can't be cropped by whole voxels, so the masks are padded instead.
+        return over_heads(loss, [head.float() for head in heads], fit.padded(masks))
+
+    def _autocast(self) -> AbstractContextManager[None]:
+        if self.config.amp == "off":
+            return nullcontext()
+        return torch.autocast(self.device.type, torch.bfloat16 if self.config.amp == "bf16" else torch.float16)
+
+    def gradient(self, params: Params, data: Images) -> tuple[float, Vector]:
         """Loss and its gradient over all images, as training sees them: batch by batch, in a fixed order."""
         self.load(params)
         self.network.train()
@@ -299,25 +254,25 @@ class Learner:
         total = 0.0
         with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
             torch.manual_seed(0)
-            for images, masks in data.split(self.config.batch_size):
-                loss = self._loss(self._forward(to_unit(images)), masks.float(), data)
-                part = loss * (len(images) / len(data))
+            for seen in data.in_order(self.config.batch_size):
+                part = self._loss_of(seen, data.labelled) * (len(seen.unit) / data.n_in_order)
                 part.backward()
                 total += float(part.detach())
         return total, self._gradient.cpu().numpy().copy()
 
     @torch.inference_mode()
-    def mean_loss(self, params: Params, data: Batch) -> float:
-        """The loss without training; each image has the same weight."""
+    def mean_loss(self, params: Params, data: Images) -> float:
+        """The loss without training; each image or volume has the same weight."""
         self.load(params)
         self.network.eval()
         total = 0.0
-        for images, masks in data.split(SCORING_BATCH):
-            total += float(self._loss(self._forward(to_unit(images)), masks.float(), data)) * len(images)
+        loss = of_labelled(self.loss, data.labelled)
+        for seen in data.whole(SCORING_BATCH):
+            total += float(loss(self._logits(seen), seen.masks.float())) * len(seen.unit)
         return total / len(data)
 
     @torch.no_grad()
-    def adapted(self, params: Params, images: Tensor) -> Params:
+    def adapted(self, params: Params, data: Images) -> Params:
         """The model with batch-norm statistics of these images; no masks are used."""
         norms = [module for module in self.network.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
         self.load(params)
@@ -326,44 +281,68 @@ class Learner:
         for norm in norms:
             norm.reset_running_stats()
             norm.momentum = None  # None: PyTorch then takes the mean over all batches.
-        for batch in torch.split(images, self.config.batch_size):
-            self._forward(to_unit(batch))
+        for seen in data.in_order(self.config.batch_size):
+            self._heads(seen.unit, seen.moments)
         for norm, momentum in zip(norms, momenta, strict=True):
             norm.momentum = momentum
         return self.params
 
     @torch.inference_mode()
-    def counts(self, params: Params, data: Batch) -> Counts:
-        """Pixel counts of each image, predicted and true; core/scoring.py makes a score of them."""
+    def counts(self, params: Params, data: Images) -> Counts:
+        """Pixel counts of each image or slice, predicted and true; core/scoring.py makes a score of them."""
         self.load(params)
         self.network.eval()
-        found = [counted(self._forward(to_unit(images)) > 0, masks) for images, masks in data.split(SCORING_BATCH)]
+        found = [
+            counted(data.slices(self._logits(seen) > 0, i), data.slices(seen.masks.bool(), i))
+            for i, seen in enumerate(data.whole(SCORING_BATCH))
+        ]
         return Counts(*torch.cat(found, dim=1).cpu().numpy())
 
     @torch.inference_mode()
-    def masks(self, params: Params, data: Batch) -> Tensor:
+    def masks(self, params: Params, data: Images) -> Tensor:
         """The masks that the model predicts, (n, classes, height, width), on the CPU, where metrics work."""
         self.load(params)
         self.network.eval()
-        return torch.cat([(self._forward(to_unit(images)) > 0).cpu() for images, _ in data.split(SCORING_BATCH)])
+        whole = enumerate(data.whole(SCORING_BATCH))
+        return torch.cat([data.slices(self._logits(seen) > 0, i).cpu() for i, seen in whole])
 
     @torch.inference_mode()
     def predict(self, images: Pixels) -> NDArray[np.bool_]:
-        """Masks of the loaded network, (n, classes, height, width)."""
+        """Masks of the loaded network, (n, classes, height, width), for images or for all slices of one volume."""
         self.network.eval()
-        unit = to_unit(torch.tensor(images, device=self.device))
-        masks: NDArray[np.bool_] = (self._forward(unit) > 0).cpu().numpy()
+        data = self.unmarked([images])
+        whole = enumerate(data.whole(len(images)))
+        masks: NDArray[np.bool_] = (
+            torch.cat([data.slices(self._logits(seen) > 0, i) for i, seen in whole]).cpu().numpy()
+        )
         return masks
 
-    def _loss(self, logits: Tensor, masks: Tensor, data: Batch) -> Any:
-        """The loss over the classes that the site labels."""
-        if data.labelled is not None:
-            logits, masks = logits[:, list(data.labelled)], masks[:, list(data.labelled)]
-        return self.loss(logits, masks)
-
-    def _forward(self, unit: Tensor) -> Tensor:
-        logits: Tensor = self.network(to_input(unit, self.normalize).contiguous(memory_format=self._format))
+    def _logits(self, seen: Seen) -> Tensor:
+        """The full-sized output for whole images, or for one whole volume window by window."""
+        if self.windows is None or seen.unit.shape[2:] == self.windows.patch:
+            return self._full(seen.unit, seen.moments)
+        unit = to_input(seen.unit, self.normalize, seen.moments)
+        logits: Tensor = self.windows.inferer(unit, self._full_of_input)
         return logits
+
+    def _full(self, unit: Tensor, moments: Tensor | None) -> Tensor:
+        return self._full_of_input(to_input(unit, self.normalize, moments))
+
+    def _full_of_input(self, images: Tensor) -> Tensor:
+        heads, fit = self._run(images)
+        return fit.cropped(heads[0])
+
+    def _heads(self, unit: Tensor, moments: Tensor | None) -> tuple[tuple[Tensor, ...], Fitted]:
+        return self._run(to_input(unit, self.normalize, moments))
+
+    def _run(self, images: Tensor) -> tuple[tuple[Tensor, ...], Fitted]:
+        """All outputs of the network for normalised images, at a size that it can take."""
+        spatial = tuple(images.shape[2:])
+        if spatial not in self.fits:
+            self.fits[spatial] = fitted(self.network, images.shape[1], spatial, self.device)
+        fit = self.fits[spatial]
+        output = self.network(fit.padded(images).contiguous(memory_format=self._format))
+        return heads_of(output, len(spatial)), fit
 
     def _make_optimizer(self) -> torch.optim.Optimizer:
         config = self.config
@@ -396,3 +375,23 @@ def check_finite(site: str, trained: Trained) -> None:
         raise DataError(
             f"site {site!r}: training diverged (loss {trained.loss}); lower train.lr or check the site's images"
         )
+
+
+def learner_for(
+    config: Config,
+    n_channels: int,
+    n_classes: int,
+    device: torch.device,
+    takes: tuple[int, ...] | None = None,
+) -> Learner:
+    """The learner that an experiment states; `takes` is a size on which the network is tried first."""
+    if (weights := config.train.class_weights) and len(weights) != n_classes:
+        raise ConfigError(
+            f"train.class_weights has {len(weights)} values, and there are {n_classes} classes; give one for each class"
+        )
+    network = build(config.model, n_channels, n_classes, config.seed, patch_of(config.data))
+    fits = {takes: check_fits(network, n_channels, n_classes, takes)} if takes else {}
+    windows = Windows.asked_by(config.data)
+    learner = Learner(network, config.train, config.data.normalize, device, config.n_rounds, windows)
+    learner.fits.update(fits)
+    return learner

@@ -8,9 +8,10 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil, floor, log2
+from math import ceil, floor, log2, prod
 from pathlib import Path
 from statistics import median
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -19,11 +20,15 @@ from torch.utils.flop_counter import FlopCounterMode
 from fedce.base.config import Config, parse
 from fedce.base.errors import DataError
 from fedce.base.recipes import PLAN, PLANNED, SMALL, filled, value_at
-from fedce.base.tables import ModelConfig
+from fedce.base.tables import ModelConfig, TrainConfig
 from fedce.base.words import printable
+from fedce.data.cache import Notify
 from fedce.data.fingerprint import Fingerprint, Fingerprints, look_at, read_fingerprint
-from fedce.data.sites import Notify
+from fedce.data.shape import in_words, patch_of
 from fedce.learning import networks
+from fedce.learning import planning_volumes as volumes
+from fedce.learning.chosen import Chosen
+from fedce.learning.planning_volumes import as_volumes
 
 LARGEST = 256
 """Pixels a side; finer images take hours on a computer without a GPU."""
@@ -48,18 +53,12 @@ OBLONG = 1.25
 """Images longer than this multiple of their shorter side are padded and not stretched."""
 
 
-@dataclass(frozen=True)
-class Chosen:
-    """One value of a plan."""
-
-    key: str
-    value: Any
-    reason: str
-
-
-def plan_of(known: Fingerprints) -> list[Chosen]:
-    """All values that a plan states, in the order of the experiment file."""
+def plan_of(known: Fingerprints, stated: Mapping[str, Any] = MappingProxyType({})) -> list[Chosen]:
+    """All values that a plan states, in the order of the experiment file; `stated` is what somebody wrote."""
     sites = known.sites
+    is_3d = len(known.shape) == 3 if known.shape else as_volumes(sites, stated)
+    if is_3d:
+        return _plan_of_volumes(known, stated)
     size = _size(sites) if known.shape is None else None
     height, width = (size.value, size.value) if size else known.shape or (sites[0].heights[1], sites[0].widths[1])
     return [
@@ -73,6 +72,36 @@ def plan_of(known: Fingerprints) -> list[Chosen]:
         _augment(sites),
         _schedule(),
         _batch_size(sites),
+        _epochs(),
+    ]
+
+
+def _plan_of_volumes(known: Fingerprints, stated: Mapping[str, Any]) -> list[Chosen]:
+    if without := next((site.site for site in known.sites if site.volumes is None), None):
+        raise DataError(f"data.dims = 3: not all files of {without} are volumes with a spacing; leave out data.dims")
+    sites = [site.model_copy(update={"n_train": site.volumes.n_train}) for site in known.sites if site.volumes]
+    ours = [] if known.shape else volumes.chosen_for(sites, stated)
+    patch = value_at(stated, "data.patch") or known.shape or next(one.value for one in ours if one.key == "data.patch")
+    n, left = volumes.halvings(patch)
+    channels = [min(FIRST_CHANNELS * 2**level, MOST_CHANNELS) for level in range(n + 1)]
+    n_patches = value_at(stated, "train.patches") or TrainConfig().patches
+    steps = ceil(median(site.n_train for site in sites) * n_patches / volumes.BATCH)
+    n_rounds = max(FEWEST_ROUNDS, min(MOST_ROUNDS, ceil(STEPS / steps)))
+    return [
+        Chosen("rounds", n_rounds, f"the median site makes {n_rounds * steps} steps in all, {steps} a round"),
+        _personalise(n_rounds),
+        *ours,
+        _normalize(),
+        Chosen(
+            "model.channels",
+            channels,
+            f"{n} halvings of {in_words(patch)} leave {in_words(left)}",
+        ),
+        _norm(),
+        _loss(sites),
+        _augment(sites, "volumes"),
+        _schedule(),
+        Chosen("train.batch_size", volumes.BATCH, f"patches; each training volume gives {n_patches} in an epoch"),
         _epochs(),
     ]
 
@@ -152,9 +181,9 @@ def _loss(sites: Sequence[Fingerprint]) -> Chosen:
     return Chosen("train.loss", "dice-ce", f"{reason}; cross-entropy has a gradient there where Dice alone has little")
 
 
-def _augment(sites: Sequence[Fingerprint]) -> Chosen:
+def _augment(sites: Sequence[Fingerprint], kind: str = "images") -> Chosen:
     fewest = min(sites, key=lambda site: site.n_train)
-    reason = f"{fewest.site} has {fewest.n_train} training images; mirrored they go further, at almost no cost"
+    reason = f"{fewest.site} has {fewest.n_train} training {kind}; mirrored they go further, at almost no cost"
     return Chosen("train.augment", "flips", reason)
 
 
@@ -225,7 +254,7 @@ def planned(tree: Mapping[str, Any], origin: str | None = None, notify: Notify |
     """The experiment that a tree of written keys states, completed by a plan if its recipe is "plan"."""
     if tree.get("recipe") != PLAN or all(value_at(tree, key) is not None for key in PLANNED):
         return Planned(parse(tree, origin))
-    return completed_by(tree, plan_of(fingerprints_in(tree, notify, origin)), origin)
+    return completed_by(tree, plan_of(fingerprints_in(tree, notify, origin), tree), origin)
 
 
 def fingerprints_in(tree: Mapping[str, Any], notify: Notify | None = None, origin: str | None = None) -> Fingerprints:
@@ -304,31 +333,46 @@ class Cost:
 def cost_of(config: Config, known: Fingerprints) -> Cost:
     """Minutes and gigabytes of a training on two cores without a GPU."""
     first = known.sites[0]
-    side = config.data.size
-    height, width = (side, side) if side else known.shape or (first.heights[1], first.widths[1])
+    size, patch = config.data.size, patch_of(config.data)
+    seen: tuple[int, ...] = patch or ((size, size) if size else known.shape or (first.heights[1], first.widths[1]))
     n_channels, n_classes = max(site.n_channels for site in known.sites), len(first.every_class)
-    network = networks.build(config.model, n_channels, n_classes, 0).eval()
-    image = torch.zeros(1, n_channels, height, width)
+    network = networks.build(config.model, n_channels, n_classes, 0, patch).eval()
+    fit = networks.fitted(network, n_channels, seen)
     with FlopCounterMode(display=False) as counted, torch.inference_mode():
-        network(image)
-    n_train = config.train.epochs * sum(site.n_train for site in known.sites)
-    n_scored = 2 * sum(site.n_validation for site in known.sites)  # The model, and the one without the site.
+        network(fit.padded(torch.zeros(1, n_channels, *seen)))
+    n_train, n_scored, n_kept = _seen_by(config, known)
     passes = config.n_rounds * (BACKWARD_TOO * n_train * (2 if config.alone else 1) + n_scored)
     seconds = passes * (counted.get_total_flops() / OPERATIONS_A_SECOND + SECONDS_AN_IMAGE) / CORES
-    activations = 4 * sum(c * height * width / 4**level for level, c in enumerate(config.model.channels))
-    images = sum(site.n_train + site.n_validation + site.n_test for site in known.sites)
-    n_bytes = images * (n_channels + n_classes) * height * width + CORES * (
-        PROCESS_BYTES + 4 * max(config.train.batch_size, 16) * activations
-    )
+    activations = 4 * sum(c * prod(seen) / 2 ** (len(seen) * level) for level, c in enumerate(config.model.channels))
+    at_a_time = max(config.train.batch_size, 1 if patch else 16)
+    n_bytes = n_kept * (n_channels + n_classes) * prod(seen) + CORES * (PROCESS_BYTES + 4 * at_a_time * activations)
     return Cost(round(seconds / 60, 1), round(n_bytes / 1e9, 1))
+
+
+def _seen_by(config: Config, known: Fingerprints) -> tuple[float, float, float]:
+    """Images or patches that are trained on in a round, that are scored in a round, and that are kept in all."""
+    sites, patch = known.sites, patch_of(config.data)
+    n_train = config.train.epochs * sum(site.n_train for site in sites)
+    if patch is None:
+        # The model, and the one without the site.
+        n_twice = 2 * sum(site.n_validation for site in sites)
+        return n_train, n_twice, sum(site.n_train + site.n_validation + site.n_test for site in sites)
+    counted = [(site, site.volumes) for site in sites if site.volumes]
+    windows = {site.site: volumes.n_windows(site, config.data, patch) for site, _ in counted}
+    n_patches = config.train.epochs * config.train.patches * sum(its.n_train for _, its in counted)
+    n_scored = 2 * sum(its.n_validation * windows[site.site] for site, its in counted)
+    n_kept = sum((its.n_train + its.n_validation + its.n_test) * windows[site.site] for site, its in counted)
+    return n_patches, n_scored, n_kept
 
 
 def heading(known: Fingerprints, cost: Cost) -> list[str]:
     """The first lines of a planned experiment file."""
+    is_3d = known.shape is not None and len(known.shape) == 3
+    kind = "volumes" if is_3d else "slices" if all(site.volumes for site in known.sites) else "images"
     n_train = sum(site.n_train for site in known.sites)
     seen = [f"Recognised: {known.recognised}."] if known.recognised else []
     return [
-        f"Made by fedce plan from {len(known.sites)} sites with {n_train} training images. docs/plan.md has the rules.",
+        f"Made by fedce plan from {len(known.sites)} sites with {n_train} training {kind}. docs/plan.md has the rules.",
         *seen,
         f"About {cost.minutes:g} minutes on {CORES} cores without a GPU, and {cost.gigabytes:g} GB of memory.",
         "A key that you change or add here always wins; a planned key that you delete is planned again.",

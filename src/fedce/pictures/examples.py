@@ -30,15 +30,22 @@ class Example:
 def example(site: SiteData, predict: Callable[[NDArray[np.uint8]], NDArray[np.bool_]]) -> Example:
     """The image, or slice, of the first test case in which most is marked: a fixed rule, so that no example is picked.
 
-    `predict` returns masks for images (n, channels, height, width).
+    `predict` returns masks for images (n, channels, height, width), or for all slices of a volume.
     """
     first = site.cases[site.split.test[0]]
     rows = [int(row) for row in site.split.test if site.cases[row] == first]
     shown = max(rows, key=lambda row: int(site.masks[row].sum()))
     is_labelled = np.array([site.labels(i) for i in range(site.masks.shape[1])])[:, None, None]
-    found, truth = predict(site.images[shown : shown + 1])[0] & is_labelled, (site.masks[shown] > 0) & is_labelled
+    found, truth = found_in(site, shown, predict) & is_labelled, (site.masks[shown] > 0) & is_labelled
     of_all = dice(np.array((found & truth).sum()), np.array(found.sum() + truth.sum()))
     return Example(site.files[shown], compared(site.images[shown], truth, found), float(of_all))
+
+
+def found_in(site: SiteData, row: int, predict: Callable[[NDArray[np.uint8]], NDArray[np.bool_]]) -> NDArray[np.bool_]:
+    """What is found in one image, or in one slice of a volume that the network sees as a whole."""
+    own = np.flatnonzero(np.array(site.items) == site.items[row]) if site.patch else np.array([row])
+    found: NDArray[np.bool_] = predict(site.images[own])[int(np.flatnonzero(own == row)[0])]
+    return found
 
 
 def write_examples(path: Path, examples: Mapping[str, Example]) -> None:

@@ -6,7 +6,7 @@ from fedce.base.errors import ConfigError, RunError, nearest
 from fedce.base.files import digest_of
 from fedce.core.messages import Measured
 from fedce.data import load_site
-from fedce.data.sites import with_n_channels
+from fedce.data.site import with_n_channels
 from fedce.learning.metrics import Heading, Measures
 from fedce.questions.loading import Which, check_names_no_code, load_model
 from fedce.record.folder import RunFolder

@@ -63,6 +63,11 @@ def inference(kind: Kind, data: DataConfig, shape: tuple[int, ...], written: Cla
 def _check(kind: Kind, data: DataConfig, shape: tuple[int, ...], written: Classes) -> None:
     if len(shape) != 3:
         raise ConfigError("a bundle is for networks that see 2-D images or slices; use --to onnx or --to weights")
+    if (shape[0] > 1 and kind == "volumes") or shape[0] not in (1, 3):
+        raise ConfigError(
+            f"a bundle reads one grey volume or one image for each case, and this model takes {shape[0]} modalities; "
+            "use --to onnx or --to weights"
+        )
     if len(written) > MOST_CLASSES:
         raise ConfigError(
             f"a bundle has at most {MOST_CLASSES} classes, this model has {len(written)}; use --to weights"
@@ -78,8 +83,7 @@ def _loading(kind: Kind, data: DataConfig, n_channels: int) -> list[dict[str, An
     load: dict[str, Any] = {"_target_": "LoadImaged", "keys": "image", "ensure_channel_first": True}
     if kind == "volumes":
         turn = {"_target_": "Orientationd", "keys": "image", "axcodes": AXES[data.plane], "labels": None}
-        repeat = {"_target_": "RepeatChanneld", "keys": "image", "repeats": n_channels}
-        loaded = [{**load, "reader": "NibabelReader"}, turn, *([repeat] if n_channels > 1 else [])]
+        loaded = [{**load, "reader": "NibabelReader"}, turn]
     else:
         mode = "RGB" if n_channels == 3 else "L"
         convert = f"$lambda image: image if image.mode[0] in 'IF' else image.convert('{mode}')"

@@ -22,6 +22,7 @@ from fedce.core.params import weighted_sum
 from fedce.core.scoring import LEVEL
 from fedce.core.site import Moments
 from fedce.data import SiteData, Sites, load_sites
+from fedce.data.shape import settled
 from fedce.data.sites import load_labelled
 from fedce.data.synthetic import FEDERATIONS, SCALES
 from fedce.engines.starting import execute
@@ -95,10 +96,10 @@ def candidacy(
         sites = load_sites(config.data, notify=notify)
     except DataError as error:
         return _elsewhere(run, data, n_rounds, str(error))
-    if data.images.shape[1:] != sites[0].images.shape[1:]:
+    if data.shape != sites[0].shape:
         raise DataError(
-            f"--candidate: images in {folder} have the shape {data.images.shape[1:]} (channels, height, width), the "
-            f"run's {sites[0].images.shape[1:]}; set data.size in a run of its own, or convert the images"
+            f"--candidate: images in {folder} have the shape {data.shape} (channels and size), the run's "
+            f"{sites[0].shape}; set data.size in a run of its own, or convert the images"
         )
     taken = {site.name for site in sites}
     data = replace(data, name=f"{data.name} (candidate)") if data.name in taken else data
@@ -126,7 +127,7 @@ def _candidate(config: Config, folder: Path) -> SiteData:
     if not folder.is_dir():
         raise DataError(f"--candidate: expected a folder of labelled images, and {folder} is not a folder")
     its_own = {"source": str(folder), "sites": (), "shards": 1, "root": None, "groups": [], "labelled": {}}
-    reading = config.data.model_copy(update={**its_own, **_of_drawn_images(config)})
+    reading = settled(config.data).model_copy(update={**its_own, **_of_drawn_images(config)})
     found: SiteData = load_labelled(reading, folder, all_test=False)[0]
     return found
 
@@ -193,7 +194,7 @@ def _elsewhere(run: RunFolder, data: SiteData, n_rounds: int, why: str) -> Candi
     if config.worth.reference is None:
         return replace(unknown, how=f"the run's images are not on this machine ({why}), and it has no worth.reference.")
     try:
-        images = reference_images(config, data.images.shape[1:])
+        images = reference_images(config, data.shape)
     except (DataError, RunError) as error:
         return replace(unknown, how=f"neither the run's images nor its reference set are on this machine ({error}).")
     trained = model

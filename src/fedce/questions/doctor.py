@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import requires, version
+from math import prod
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Literal
@@ -23,11 +24,13 @@ from fedce.data.advice import advice_for
 from fedce.data.cache import cache_folder
 from fedce.data.duplicates import find_duplicates
 from fedce.data.remarks import not_judged
-from fedce.data.sites import chunks
+from fedce.data.shape import in_words
 from fedce.engines.launching import need
 from fedce.engines.local import can_fork, default_workers
 from fedce.federation.lines import versions
 from fedce.federation.plan import Participants, resolve
+from fedce.learning.batches import Images
+from fedce.learning.learner import Learner
 from fedce.learning.networks import choose_device
 from fedce.record.folder import RunFolder
 
@@ -138,10 +141,11 @@ def _folder(out: Path) -> Finding:
 
 def _data(sites: Sites) -> Iterator[Finding]:
     n_cases = sum(len(set(site.cases)) for site in sites)
-    n_images = sum(len(site.images) for site in sites)
+    n_images = sum(sum(site.n_by_part.values()) if site.patch else len(site.images) for site in sites)
+    kind = "volumes" if sites[0].patch else "images"
     if sites.recognised:
         yield Finding("layout", "ok", sites.recognised)
-    yield Finding("data", "ok", f"{len(sites)} sites, {n_images} images of {n_cases} cases, {_shape(sites)}")
+    yield Finding("data", "ok", f"{len(sites)} sites, {n_images} {kind} of {n_cases} cases, {_shape(sites)}")
     warnings = [finding for site in sites for finding in (*_labels(site, list(sites.classes)), *_split(site))]
     for i, name in enumerate(sites.classes):
         if not any(site.labels(i) for site in sites):
@@ -178,7 +182,7 @@ def _duplicates(sites: Sites) -> Finding:
 
 
 def _labels(site: SiteData, classes: Sequence[str]) -> Iterator[Finding]:
-    areas = np.concatenate([masks.mean(axis=(2, 3)) for masks in chunks(site.masks)])
+    areas = site.areas()
     in_file = np.zeros((max(site.items) + 1, len(classes)), bool)  # Slices of a volume are in one file.
     np.logical_or.at(in_file, list(site.items), areas > 0)
     in_file = in_file[sorted(set(site.items))]
@@ -221,26 +225,39 @@ def _disk(out: Path, sites: Sites, n_parameters: int) -> Finding:
 
 def _memory(sites: Sites, config: Config) -> Finding:
     pixels = sum(site.images.nbytes + site.masks.nbytes for site in sites)
-    _, _, height, width = sites[0].images.shape
-    # Each level of the network has a quarter of the pixels of the level above; activations count forward and backward,
-    # twice each.
-    batch = max(config.train.batch_size, 32) * sum(
-        c * height * width / 4**i for i, c in enumerate(config.model.channels)
-    )
+    size = _size_seen(sites)
+    # Each level of the network has a quarter of the pixels, or an eighth of the voxels, of the level above; activations
+    # count forward and backward, twice each.
+    at_a_time = max(config.train.batch_size, 32 if len(size) == 2 else 1)
+    batch = at_a_time * sum(c * prod(size) / 2 ** (len(size) * i) for i, c in enumerate(config.model.channels))
     workers = config.engine.workers or default_workers(len(sites))
     needed = pixels + workers * (500e6 + 4 * 4 * batch)
     available = _available_memory()
     found = f"about {_size(needed)} for {workers} workers, {_size(available)} available"
     if needed > available:
-        return Finding("memory", "warning", found, "lower data.size, train.batch_size or engine.workers")
+        return Finding(
+            "memory", "warning", found, "lower data.size (or data.patch), train.batch_size or engine.workers"
+        )
     return Finding("memory", "ok", found)
 
 
 def _time(participants: Participants, config: Config, sites: Sites) -> Finding:
     """Time one batch of training; a round takes as long as its busiest worker."""
-    learner = participants.learner
     torch.set_num_threads(1)  # As in the workers.
-    size = config.train.batch_size
+    seconds = _seconds_a_volume(participants, sites) if sites[0].patch else _seconds_an_image(participants, sites)
+    # Validation passes cost about a third of training on as many images.
+    n = [one.n_by_part for one in sites]
+    work = [seconds * (config.train.epochs * one["train"] + 2 * one["validation"] / 3) for one in n]
+    workers = config.engine.workers or default_workers(len(sites))
+    a_round = max(sum(work) / workers, max(work))
+    total = a_round * config.n_rounds
+    return Finding("time", "ok", f"about {duration(total)} for {config.n_rounds} rounds, {a_round:.2g} s each")
+
+
+def _seconds_an_image(participants: Participants, sites: Sites) -> float:
+    """Seconds of training that an image takes in an epoch."""
+    learner, train = participants.learner, participants.config.train
+    size = train.batch_size
     # The smallest last batch is the one that a network may refuse.
     smallest = min(sites, key=lambda one: len(one.split.train) % size or size)
     last = smallest.split.train[: len(smallest.split.train) % size or size]
@@ -248,17 +265,23 @@ def _time(participants: Participants, config: Config, sites: Sites) -> Finding:
     site = max(sites, key=lambda one: len(one.images))
     rows = site.split.train[:size]
     batch = learner.batch(site.images[rows], site.masks[rows])
+    return _seconds(learner, batch) / train.epochs / len(rows)
+
+
+def _seconds_a_volume(participants: Participants, sites: Sites) -> float:
+    """Seconds of training that the patches of a volume take in an epoch."""
+    site: SiteData = sites[0]
+    one = participants.learner.volumes(site.images, site.masks, site.stacks(site.split.train)[:1])
+    return _seconds(participants.learner, one) / participants.config.train.epochs
+
+
+def _seconds(learner: Learner, data: Images) -> float:
+    """Seconds of a training, without what only the first training needs."""
     before = learner.params
-    learner.train(before, batch, 0, {})
+    learner.train(before, data, 0, {})
     start = perf_counter()
-    learner.train(before, batch, 0, {})
-    seconds = (perf_counter() - start) / config.train.epochs / len(rows)
-    # Validation passes cost about a third of training on as many images.
-    work = [seconds * (config.train.epochs * len(one.split.train) + 2 * len(one.split.validation) / 3) for one in sites]
-    workers = config.engine.workers or default_workers(len(sites))
-    a_round = max(sum(work) / workers, max(work))
-    total = a_round * config.n_rounds
-    return Finding("time", "ok", f"about {duration(total)} for {config.n_rounds} rounds, {a_round:.2g} s each")
+    learner.train(before, data, 0, {})
+    return perf_counter() - start
 
 
 def _available_memory() -> float:
@@ -270,9 +293,16 @@ def _available_memory() -> float:
 
 
 def _shape(sites: Sites) -> str:
-    _, channels, height, width = sites[0].images.shape
+    channels = sites.n_channels
     kind = {1: "1 channel", 3: "colour"}.get(channels, f"{channels} channels")
-    return f"{width}x{height} pixels, {kind}"
+    seen = in_words(_size_seen(sites)) + (" at a time" if sites[0].patch else "")
+    return f"{seen}, {kind}"
+
+
+def _size_seen(sites: Sites) -> tuple[int, ...]:
+    """The size of what the network sees: of an image, or of a patch."""
+    patch: tuple[int, ...] | None = sites[0].patch
+    return patch or sites[0].images.shape[2:]
 
 
 def _size(n_bytes: float) -> str:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from fedce.base.config import Config
 from fedce.base.errors import DataError, RunError
@@ -16,14 +15,17 @@ from fedce.core.messages import CaseScores
 from fedce.core.params import Params
 from fedce.core.scoring import LEVEL, MIN_CASES, dice_interval, too_few
 from fedce.data.pixels import FOREGROUND, with_channels
-from fedce.data.sites import SiteData, load_labelled
+from fedce.data.shape import settled
+from fedce.data.site import SiteData
+from fedce.data.sites import load_labelled
 from fedce.federation.lines import versions
 from fedce.learning.learner import Learner
 from fedce.learning.metrics import DICE, Heading, Measures
+from fedce.pictures.examples import found_in
 from fedce.questions.loading import Loaded, Which, check_names_no_code, load_model
 from fedce.record.folder import RunFolder
 from fedce.site.cases import cases_csv
-from fedce.site.hospital import Hospital, Tested, round_seed
+from fedce.site.hospital import Hospital, Tested, images_of, round_seed
 
 METRICS = (DICE, "hd95", "surface_dice", "volume_difference")
 """What is measured unless the command names other metrics."""
@@ -190,13 +192,13 @@ def _reading(data: DataConfig, loaded: Loaded) -> DataConfig:
     size = data.size or (sides[0] if len(sides) == 2 and len(set(sides)) == 1 else None)
     classes = {name: list(values) for name, values in loaded.classes.items()} if own else None
     update: dict[str, Any] = {"classes": classes, "size": size, "root": None, "sites": (), "shards": 1, "groups": []}
-    return data.model_copy(update=update)
+    return settled(data).model_copy(update=update)
 
 
 def _fitted(data: SiteData, loaded: Loaded, folder: Path) -> SiteData:
     """The site's images with as many channels as the network takes."""
     n_channels, *size = loaded.shape
-    if list(data.images.shape[2:]) != size:
+    if data.patch is None and list(data.images.shape[2:]) != size:
         have, want = ("x".join(map(str, shape)) for shape in (data.images.shape[2:], size))
         raise DataError(f"the images in {folder} are {have} pixels (height x width), the model takes {want}")
     if data.images.shape[1] == n_channels:
@@ -205,7 +207,7 @@ def _fitted(data: SiteData, loaded: Loaded, folder: Path) -> SiteData:
 
 
 def _adapted(learner: Learner, params: Params, data: SiteData) -> Params:
-    return learner.adapted(params, torch.tensor(data.images, device=learner.device))
+    return learner.adapted(params, images_of(data, np.arange(len(data.images)), learner))
 
 
 def _is_own(config: Config, folder: Path) -> bool:
@@ -257,5 +259,5 @@ def _shown(data: SiteData, tested: Tested, learner: Learner) -> list[Shown]:
 def _picture(data: SiteData, case: str, score: float, learner: Learner) -> Shown:
     rows = [row for row, own in enumerate(data.cases) if own == case]
     row = max(rows, key=lambda row: int(data.masks[row].sum()))
-    found = learner.predict(data.images[row : row + 1])[0]
+    found = found_in(data, row, learner.predict)
     return Shown(data.name, case, score, data.images[row], data.masks[row] > 0, found)

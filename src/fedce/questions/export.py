@@ -10,11 +10,12 @@ from typing import Any, Literal
 from fedce.base.errors import ConfigError, RunError
 from fedce.base.files import digest_of, read_tensors, write_bytes, write_json, write_tensors
 from fedce.core.params import to_named
-from fedce.data.pixels import PERCENTILES
+from fedce.data.shape import patch_of, settled
 from fedce.federation.lines import versions
 from fedce.learning import graphs, networks
 from fedce.questions.bundle import Kind, inference, metadata
 from fedce.questions.loading import Loaded, Which, load_model
+from fedce.questions.preprocessing import preprocessing_text
 from fedce.record.folder import RunFolder
 
 Form = Literal["bundle", "onnx", "weights"]
@@ -74,65 +75,24 @@ def _about(run: RunFolder, loaded: Loaded, which: Which, card: Card) -> dict[str
         "shape": list(loaded.shape),
         "classes": {name: list(values) for name, values in loaded.classes.items()},
         "written": {name: list(values) for name, values in loaded.written.items()},
-        "input": data.model_dump(mode="json", include=INPUT_KEYS),
+        "input": settled(data).model_dump(mode="json", include=INPUT_KEYS),
         "output": "logits, one channel for each class; a class is where its logit is above 0",
         "model": which.site or ("best" if which.best else "common"),
         "trained_by": {"run": run.path.resolve().name, "file_sha256": digest_of(loaded.file)},
         "card": [list(line) for line in card],
-        "preprocessing": preprocessing_text(run, loaded),
+        "preprocessing": preprocessing_text(run.config.data, loaded, are_volumes=_kind_of(run, loaded) == "volumes"),
         "versions": versions(),
     }
-
-
-def preprocessing_text(run: RunFolder, loaded: Loaded) -> str:
-    """How an image becomes the network's input and its output a mask, step by step."""
-    data, n_channels, size = run.config.data, loaded.shape[0], " x ".join(map(str, loaded.shape[1:]))
-    low, high = PERCENTILES
-    window = {
-        "auto": f"8-bit values stay as they are; wider values and volumes: linearly from their {low}th and {high}th "
-        "percentile to 0 and 255, values beyond are cut off",
-        "percentile": f"linearly from their {low}th and {high}th percentile to 0 and 255; values beyond are cut off",
-        "minmax": "linearly from their smallest and largest value to 0 and 255",
-    }
-    intensity = (
-        window[data.intensity]
-        if isinstance(data.intensity, str)
-        else f"linearly from {data.intensity[0]:g} and {data.intensity[1]:g} to 0 and 255; values beyond are cut off"
-    )
-    resize = {
-        "stretch": "the whole image is stretched to this size",
-        "pad": "the whole image is scaled to fit, with black bars around it",
-        "crop": "the largest middle part with these proportions is cut out and scaled",
-    }
-    normalise = {
-        "unit": "divide by 255",
-        "zscore": "divide by 255; then, for each image and channel, subtract the mean and divide by the standard "
-        "deviation (at least 1e-6)",
-    }
-    values = ", ".join(f"{name} = {' or '.join(map(str, own))}" for name, own in loaded.written.items())
-    colour = "colour (red, green, blue)" if n_channels == 3 else "grey"
-    return "\n".join(
-        [
-            f"1. Read the image as {colour}: {n_channels} x height x width. A volume is turned to the patient's axes "
-            f"and cut into {data.plane} slices; each slice is an image.",
-            f"2. Grey values, over the whole image or volume: {intensity}. Round to whole numbers.",
-            f"3. Size: {size} pixels (height x width), bilinear with anti-aliasing; {resize[data.resize]}. "
-            "Round to whole numbers.",
-            f"4. Normalise: {normalise[data.normalize]}.",
-            f"5. The network gives {len(loaded.classes)} x {size} logits; a class is where its logit is above 0.",
-            "6. Undo step 3 for each class (nearest neighbour), and for volumes the turning of step 1.",
-            f"7. Mask values: {values}. A value that several classes have stands where all of them are.",
-        ]
-    )
 
 
 def _text(run: RunFolder, about: dict[str, Any], card: Card) -> str:
     """The text beside an export."""
     told = "\n\n".join(f"**{question}.** {answer}" for question, answer in card)
+    axes = "height x width" if len(about["shape"]) == 3 else "slices x rows x columns"
     network, shape = json.dumps(about["network"], ensure_ascii=False), " x ".join(map(str, about["shape"]))
     return (
         f"# {run.path.resolve().name}\n\n{told}\n\n## Network\n\n`{network}`, input {shape} "
-        f"(channels x height x width), float32.\n\n## Preprocessing\n\n{about['preprocessing']}\n"
+        f"(channels x {axes}), float32.\n\n## Preprocessing\n\n{about['preprocessing']}\n"
     )
 
 
@@ -149,8 +109,9 @@ def _weights(
 
 
 def _network(run: RunFolder, loaded: Loaded) -> Any:
-    built = networks.build(run.config.model, loaded.shape[0], len(loaded.classes), run.config.seed)
-    return graphs.with_weights(built, loaded.learner.params)
+    config = run.config
+    built = networks.build(config.model, loaded.shape[0], len(loaded.classes), config.seed, patch_of(config.data))
+    return graphs.at_its_size(graphs.with_weights(built, loaded.learner.params), loaded.shape)
 
 
 def _onnx(path: Path, run: RunFolder, loaded: Loaded, about: dict[str, Any], text: str, kind: Kind | None) -> Exported:

@@ -10,12 +10,12 @@ from fedce.core.params import from_named
 from fedce.data.pixels import Classes
 from fedce.federation.plan import code_of
 from fedce.learning import networks as models
-from fedce.learning.learner import Learner
+from fedce.learning.learner import Learner, learner_for
 from fedce.record.folder import RunFolder
 from fedce.record.forms import ModelAbout, check
 
 Shape = tuple[int, ...]
-"""Channels and size of what the network was trained on: height and width of an image."""
+"""Channels and size of what the network was trained on: an image's height and width, or a patch's three sides."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,8 @@ def load_model(run: RunFolder, which: Which) -> Loaded:
     tensors, about = read_tensors(path)
     check(ModelAbout, about, str(path))
     classes: Classes = about["classes"]
-    network = models.build(config.model, about["shape"][0], len(classes), config.seed)
-    learner = Learner(network, config.train, config.data.normalize, models.choose_device(which.device, "--device"))
+    device = models.choose_device(which.device, "--device")
+    learner = learner_for(config, about["shape"][0], len(classes), device)
     if which.adapt and not learner.layout.running_statistics:
         raise ConfigError("--adapt: this model has no batch norm whose statistics could be estimated; leave it out")
     try:

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -14,13 +13,14 @@ from fedce.base.files import write_bytes, writing
 from fedce.base.tables import DataConfig
 from fedce.core.params import Params
 from fedce.data.dicom_seg import SEG_ENDING, seg_bytes
-from fedce.data.formats import DICOM, File, Formats, ending
+from fedce.data.formats import DICOM, File, Formats, ending, slices_of
 from fedce.data.newcases import by_case
 from fedce.data.overlays import overlay
 from fedce.data.pixels import mask_values, with_channels
 from fedce.data.resizing import from_size, to_size
 from fedce.data.volumes import nifti_bytes, unsliced
 from fedce.questions.loading import Loaded, Which, check_names_no_code, load_model
+from fedce.questions.whole import check_dims, seen_whole, segment_whole
 from fedce.record.folder import RunFolder
 
 COMMON = Which()
@@ -55,6 +55,7 @@ def predict_files(
     problems = Problems()
     for file, _ in stems:
         with problems.collected():
+            check_dims(file, loaded.learner)
             _check_channels(file, loaded.shape[0])
     problems.raise_any(f"{len(stems)} images")
     if which.adapt:
@@ -103,9 +104,12 @@ def _predict_image(file: File, targets: tuple[Path, Path], data: DataConfig, loa
 
 
 def _predict_volume(file: File, targets: tuple[Path, Path], data: DataConfig, loaded: Loaded) -> Path:
-    volume = file.channels()[0]
-    values = file.slices(data.plane, data.intensity)
-    masks = np.stack([_segment(values[z : z + 1], data, loaded)[0] for z in range(len(values))])
+    channels = file.channels()
+    volume, values = channels[0], slices_of(channels, data.plane, data.intensity, file.path)
+    if loaded.learner.windows is not None:
+        masks = segment_whole(file, data, loaded.learner, loaded.shape[0])
+    else:
+        masks = np.stack([_segment(values[z : z + 1], data, loaded)[0] for z in range(len(values))])
     target, picture = targets
     if target.suffix == SEG_ENDING:
         of_class = {name: unsliced(masks[:, i], volume, data.plane) for i, name in enumerate(loaded.classes)}
@@ -119,10 +123,13 @@ def _predict_volume(file: File, targets: tuple[Path, Path], data: DataConfig, lo
 
 
 def _adapted(loaded: Loaded, files: Sequence[File], data: DataConfig) -> Params:
-    """The model with statistics of these images; the slices of a volume are images."""
-    pixels = [image for file in files for image in _pictures(file, data)]
-    images = torch.from_numpy(_fitted(pixels, data, loaded)).to(loaded.learner.device)
-    return loaded.learner.adapted(loaded.learner.params, images)
+    """The model with statistics of these images; the slices of a volume are images unless the network sees volumes."""
+    learner = loaded.learner
+    if learner.windows is not None:
+        seen = [seen_whole(file, data, loaded.shape[0]) for file in files]
+    else:
+        seen = [_fitted([image for file in files for image in _pictures(file, data)], data, loaded)]
+    return learner.adapted(learner.params, learner.unmarked(seen))
 
 
 def _pictures(file: File, data: DataConfig) -> Masks:

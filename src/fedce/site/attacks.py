@@ -62,19 +62,24 @@ def _sign_of(name: str, plant: Mapping[str, str]) -> int:
 
 def with_one_image(data: SiteData) -> SiteData:
     """The paper's free rider: a site that has one image and repeats it. Its test images stay, to measure the damage."""
-    n_train, n_copies = len(data.split.train), len(data.split.train) + len(data.split.validation)
-    rows = np.concatenate([np.repeat(data.split.train[:1], n_copies), data.split.test])
+    n_train = data.n_by_part["train"]
+    n_copies = n_train + data.n_by_part["validation"]
+    # One image, or all slices of one volume.
+    one = data.stacks(data.split.train)[0].rows if data.patch else data.split.train[:1]
+    n = len(one)
+    rows = np.concatenate([np.tile(one, n_copies), data.split.test])
     # Every copy counts as an image of its own case.
-    copies = tuple(f"copy {i}" for i in range(n_copies))
+    copies = tuple(f"copy {i // n}" for i in range(n * n_copies))
     origins = [data.origins[row] for row in rows] if data.origins else []
+    ends = np.cumsum([n * n_train, n * (n_copies - n_train), len(data.split.test)])
     return replace(
         data,
         images=data.images[rows],
         masks=data.masks[rows],
         files=(*copies, *(data.files[row] for row in data.split.test)),
         cases=(*copies, *(data.cases[row] for row in data.split.test)),
-        split=Split(np.arange(n_train), np.arange(n_train, n_copies), np.arange(n_copies, len(rows))),
-        origins=tuple(replace(one, item=-1 - i) if i < n_copies else one for i, one in enumerate(origins)),
+        split=Split(*(np.arange(start, end) for start, end in zip((0, *ends), ends, strict=False))),
+        origins=tuple(replace(one, item=-1 - i // n) if i < ends[1] else one for i, one in enumerate(origins)),
     )
 
 

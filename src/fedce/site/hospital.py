@@ -21,7 +21,8 @@ from fedce.core.params import Layout, Params, Vector, completed, part_of
 from fedce.core.scoring import MIN_CASES, Floats, Grouping, dice_interval
 from fedce.core.site import Compared, Memory, Moments, Pull, Site, Trained
 from fedce.data import SiteData
-from fedce.learning.learner import Batch, Learner, check_finite
+from fedce.learning.batches import Images
+from fedce.learning.learner import Learner, check_finite
 from fedce.learning.metrics import DICE, DICE_ALONE, Masks, Measures
 from fedce.site.own import ForItself, step_alone, with_own_models
 
@@ -32,13 +33,10 @@ N_REPLICATES = 20
 
 def member_of(data: SiteData, classes: Mapping[str, Sequence[int]]) -> Member:
     """What a site says of its data."""
-    channels, height, width = data.images.shape[1:]
     return Member(
         name=data.name,
-        n_train=len(data.split.train),
-        n_validation=len(data.split.validation),
-        n_test=len(data.split.test),
-        shape=(channels, height, width),
+        **{f"n_{part}": n for part, n in data.n_by_part.items()},
+        shape=data.shape,
         classes={name: tuple(values) for name, values in classes.items()},
         labelled=() if data.labelled is None else tuple(list(classes)[i] for i in data.labelled),
         fingerprint=data.fingerprint,
@@ -46,6 +44,13 @@ def member_of(data: SiteData, classes: Mapping[str, Sequence[int]]) -> Member:
         volumes=data.has_volumes,
         **{f"n_{part}_cases": n for part, n in data.n_cases_by_part.items()},
     )
+
+
+def images_of(data: SiteData, rows: NDArray[np.int64], learner: Learner) -> Images:
+    """Some of a site's images, or all slices of some of its volumes, as the network sees them."""
+    if data.patch:
+        return learner.volumes(data.images, data.masks, data.stacks(rows), data.labelled)
+    return learner.batch(data.images[rows], data.masks[rows], data.labelled)
 
 
 class Hospital:
@@ -74,11 +79,11 @@ class Hospital:
 
     @property
     def n_train(self) -> int:
-        return len(self.data.split.train)
+        return self.data.n_by_part["train"]
 
     # Each split becomes tensors at its first use, in the process that uses it.
     @cached_property
-    def _train(self) -> Batch:
+    def _train(self) -> Images:
         return self._batch(self.data.split.train)
 
     @cached_property
@@ -89,9 +94,8 @@ class Hospital:
     def _test(self) -> "_Scored":
         return self._scored(self.data.split.test)
 
-    def _batch(self, rows: NDArray[np.int64]) -> Batch:
-        whole = self.learner.batch(self.data.images[rows], self.data.masks[rows])
-        return whole if self.data.labelled is None else replace(whole, labelled=self.data.labelled)
+    def _batch(self, rows: NDArray[np.int64]) -> Images:
+        return images_of(self.data, rows, self.learner)
 
     def _scored(self, rows: NDArray[np.int64]) -> "_Scored":
         items, cases = self.data.items, self.data.cases
@@ -184,7 +188,7 @@ class Hospital:
         return by_case
 
     def adapted(self, params: Params) -> Params:
-        return self.learner.adapted(params, self._train.images)
+        return self.learner.adapted(params, self._train)
 
     def _measured(self, params: Params, seed: int) -> dict[str, tuple[Measured, Floats]]:
         """The metrics other than Dice, on the test cases: their means, and their values by (case, class)."""
@@ -219,7 +223,7 @@ def _known(value: float) -> float | None:
 class _Scored:
     """A split on which models are scored."""
 
-    batch: Batch
+    batch: Images
     grouping: Grouping
 
 

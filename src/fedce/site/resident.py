@@ -20,9 +20,9 @@ from fedce.core.messages import Reply, Task
 from fedce.core.params import shared_layout
 from fedce.core.site import Memory, Site
 from fedce.data import SiteData, Sites, load_site
-from fedce.data.sites import with_n_channels
+from fedce.data.site import with_n_channels
 from fedce.learning import networks as models
-from fedce.learning.learner import Learner
+from fedce.learning.learner import Learner, learner_for
 from fedce.learning.metrics import Measures
 from fedce.site import attacks
 from fedce.site.cases import cases_csv
@@ -138,9 +138,8 @@ class Resident:
 
     def _make_tools(self, n_channels: int) -> tuple[Learner, Site]:
         config, classes = self.config, tuple(self.sites.classes)
-        network = models.build(config.model, n_channels, len(classes), config.seed)
         device = models.choose_device(config.engine.device)
-        learner = Learner(network, config.train, config.data.normalize, device, config.n_rounds)
+        learner = learner_for(config, n_channels, len(classes), device)
         data = with_n_channels(self.data, n_channels)
         hospital = attacks.hospital(
             [data], self.site, learner, classes, config.seed, config.freerider.plant, self.measures

@@ -15,6 +15,7 @@ from typing import Any
 from fedce.base.config import Config
 from fedce.base.errors import ConfigError
 from fedce.base.registry import find, full_name
+from fedce.data.shape import in_words
 from fedce.federation.lines import versions
 from fedce.questions.jobs import Progress
 from fedce.studies import data, paper
@@ -77,12 +78,13 @@ def needed(names: Sequence[str], context: Context) -> list[Config]:
 
 def about(names: Sequence[str], context: Context, command: str) -> dict[str, Any]:
     """What the numbers rest on: data, settings, command and versions."""
-    n_images = sum(len(site.split.train) for site in context.sites)
-    _, _, height, width = context.sites[0].images.shape
+    n_images = sum(site.n_by_part["train"] for site in context.sites)
+    first = context.sites[0]
+    kind = "volumes, seen in patches" if first.patch else "images"
     seeds = ", ".join(map(str, context.seeds))
     size = (
         f"Recipe {context.config.recipe}: {len(context.sites)} sites, "
-        f"{n_images} training images of {width}x{height} pixels, "
+        f"{n_images} training {kind} of {in_words(first.patch or first.images.shape[2:])}, "
         f"{context.config.n_rounds} rounds, seed{'s' if len(context.seeds) > 1 else ''} {seeds}."
     )
     if context.printed:

@@ -95,7 +95,7 @@ def _percent(value: float | None) -> float | None:
 
 def _worth(context: Context, truth: valuing.Truth) -> Table:
     """The appendix's tables: Dice without each site, the drop, its share, and the share of training images."""
-    images = {site.name: len(site.split.train) for site in context.sites}
+    images = {site.name: site.n_by_part["train"] for site in context.sites}
     total = sum(images.values())
     shares = paper.LEAVE_ONE_OUT.get(context.printed)
     printed = dict(zip(paper.CLIENTS, shares, strict=True)) if shares else {}
@@ -256,7 +256,7 @@ def _influence(context: Context, row: comparing.Row, truth: valuing.Truth) -> li
     if not (known := {site: value for site, value in without.items() if value is not None}):
         return []
     low, high = best(known, lowest=True), best(known)
-    n_train = {site.name: len(site.split.train) for site in context.sites}
+    n_train = {site.name: site.n_by_part["train"] for site in context.sites}
     return [
         f"FedCE's correlation with leave-one-out is {known[low]:.2f} over all sites but {low}, and {known[high]:.2f} "
         f"over all sites but {high}. {high} gets {100 * row.contributions[high]:.1f} % by FedCE and "

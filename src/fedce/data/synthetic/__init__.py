@@ -1,8 +1,7 @@
-"""Two synthetic federations that stand in for the paper's retinal fundus and prostate MRI tasks.
+"""Synthetic federations: two stand in for the paper's retinal fundus and prostate MRI tasks, one has volumes.
 
-They have the paper's sites and training counts and need no download: see docs/synthetic-data.md.
-Image i of a site depends only on (federation, site, seed, i, size), so a small set is a prefix of
-a larger one.
+The first two have the paper's sites and training counts. None needs a download: see docs/synthetic-data.md.
+Image i of a site depends only on (federation, site, seed, i, size), so a small set is a prefix of a larger one.
 """
 
 from __future__ import annotations
@@ -16,25 +15,39 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from fedce.data.synthetic import fundus, prostate
+from fedce.data.synthetic import fundus, prostate, volume
+from fedce.data.synthetic.volume import SHAPE, SPACING, Drawn
 
-__all__ = ["FEDERATIONS", "SCALES", "Federation", "Scale", "counts", "generate"]
+__all__ = [
+    "FEDERATIONS",
+    "SCALES",
+    "SHAPE",
+    "SPACING",
+    "Drawn",
+    "Federation",
+    "Scale",
+    "counts",
+    "draw_volume",
+    "generate",
+]
 
 MIN_SIZE = 32
 MIN_TRAIN = 4
 
 Draw = Callable[[str, np.random.Generator, int], tuple[NDArray[np.uint8], NDArray[np.uint8]]]
+DrawVolume = Callable[[str, np.random.Generator], Drawn]
 
 
 @dataclass(frozen=True)
 class Federation:
-    """A named set of sites, how many images the paper trains on at each, and how to draw one."""
+    """A named set of sites, how many images (or volumes) are trained on at each, and how to draw one."""
 
     name: str
     classes: Mapping[str, tuple[int, ...]]  # mask channel -> grey values it has in an exported mask
     n_channels: int
     n_train_by_site: Mapping[str, int]
-    draw: Draw  # (site, rng, size) -> image (c, h, w), mask (k, h, w) of 0 and 1
+    draw: Draw | None  # (site, rng, size) -> image (c, h, w), mask (k, h, w) of 0 and 1
+    draw_volume: DrawVolume | None = None
 
 
 @dataclass(frozen=True)
@@ -63,16 +76,24 @@ FEDERATIONS: Mapping[str, Federation] = MappingProxyType(
                 n_train_by_site={"site1": 381, "site2": 238, "site3": 278, "site4": 242, "site5": 389, "site6": 814},
                 draw=prostate.draw,
             ),
+            Federation(
+                name="volume6",
+                classes={"organ": (1, 2), "lesion": (2,)},
+                n_channels=1,
+                n_train_by_site={"site1": 40, "site2": 32, "site3": 48, "site4": 28, "site5": 36, "site6": 16},
+                draw=None,
+                draw_volume=volume.draw,
+            ),
         )
     }
 )
 
-# The two federations differ in size, so each has its own share of about 65 and 270 training images.
+# The federations differ in size, so each has its own share: of about 65 and 270 training images, or 24 and 50 volumes.
 SCALES: Mapping[str, Scale] = MappingProxyType(
     {
-        "tiny": Scale(48, {"fundus6": 0.07, "prostate6": 0.028}),
-        "demo": Scale(64, {"fundus6": 0.3, "prostate6": 0.115}),
-        "paper": Scale(256, {"fundus6": 1.0, "prostate6": 1.0}),
+        "tiny": Scale(48, {"fundus6": 0.07, "prostate6": 0.028, "volume6": 0.1}),
+        "demo": Scale(64, {"fundus6": 0.3, "prostate6": 0.115, "volume6": 0.25}),
+        "paper": Scale(256, {"fundus6": 1.0, "prostate6": 1.0, "volume6": 1.0}),
     }
 )
 
@@ -93,13 +114,27 @@ def generate(name: str, site: str, n: int, size: int, seed: int) -> tuple[NDArra
         raise ValueError(f"n is {n} and seed is {seed}; both must be 0 or more")
     federation = FEDERATIONS[_known(name, FEDERATIONS, "federation")]
     _known(site, federation.n_train_by_site, f"{name} site")
+    if federation.draw is None:
+        raise ValueError(f"{name} has volumes; draw them by draw_volume")
     images = np.empty((n, federation.n_channels, size, size), dtype=np.uint8)
     masks = np.empty((n, len(federation.classes), size, size), dtype=np.uint8)
     for i in range(n):
-        # Names become numbers by CRC, because Python's own hash changes from run to run.
-        rng = np.random.default_rng([zlib.crc32(name.encode()), zlib.crc32(site.encode()), seed, i])
-        images[i], masks[i] = federation.draw(site, rng, size)
+        images[i], masks[i] = federation.draw(site, _generator(name, site, seed, i), size)
     return images, masks
+
+
+def draw_volume(name: str, site: str, i: int, seed: int) -> Drawn:
+    """Volume i of a site, as the site's scanner makes it."""
+    federation = FEDERATIONS[_known(name, FEDERATIONS, "federation")]
+    _known(site, federation.n_train_by_site, f"{name} site")
+    if federation.draw_volume is None:
+        raise ValueError(f"{name} has 2-D images; draw them by generate")
+    return federation.draw_volume(site, _generator(name, site, seed, i))
+
+
+def _generator(name: str, site: str, seed: int, i: int) -> np.random.Generator:
+    # Names become numbers by CRC, because Python's own hash changes from run to run.
+    return np.random.default_rng([zlib.crc32(name.encode()), zlib.crc32(site.encode()), seed, i])
 
 
 def _known(word: str, words: Iterable[str], what: str) -> str:

@@ -8,6 +8,7 @@ from fedce.algorithms.titles import printed_name
 from fedce.base.config import Config
 from fedce.base.files import read_tensors
 from fedce.base.tables import BUILT_IN
+from fedce.data.shape import in_words, spacing_of
 from fedce.present.columns import classes_of
 from fedce.present.worth import is_about_needs, is_told, shares_given
 from fedce.record.entries import DataFacts
@@ -47,12 +48,22 @@ def _input(run: RunFolder, config: Config, results: Mapping[str, Any]) -> str:
     file = next((path for path in (run.model_file, *_own_models(run)) if path.exists()), None)
     if file is None:
         return f"The model is no longer in the run folder. {out}"
-    n_channels, height, width = read_tensors(file)[1]["shape"]
+    n_channels, *size = read_tensors(file)[1]["shape"]
     channels = "1 channel" if n_channels == 1 else f"{n_channels} channels"
+    if len(size) == 3:
+        return f"Volumes of {channels} go in, {_resampled(config)}, in windows of {in_words(size)}. {out}"
+    height, width = size
     return (
         f"Images of {width} x {height} pixels and {channels} go in; images of other sizes are "
         f"{RESIZED[config.data.resize]} to this size. {out}"
     )
+
+
+def _resampled(config: Config) -> str:
+    spacing = spacing_of(config.data)
+    if spacing is None:
+        return "as they are"
+    return f"resampled to {' x '.join(f'{mm:g}' for mm in reversed(spacing))} mm"
 
 
 def _own_models(run: RunFolder) -> list[Path]:

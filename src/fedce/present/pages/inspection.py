@@ -15,7 +15,8 @@ from fedce.data.inspection import Inspection, SiteFacts
 from fedce.data.overlays import COLOURS, overlay
 from fedce.data.remarks import summary
 from fedce.data.resizing import to_size
-from fedce.data.sites import Pixels, SiteData, Sites
+from fedce.data.shape import spacing_of
+from fedce.data.site import Pixels, SiteData, Sites
 from fedce.present.facts import facts_table
 from fedce.present.pages import page
 
@@ -30,8 +31,7 @@ def write_inspection(sites: Sites, found: Inspection, path: Path) -> Path:
     content = page(
         "inspection.html.j2",
         data_name=source_name(sites),
-        height=sites[0].images.shape[2],
-        width=sites[0].images.shape[3],
+        size=_size(sites),
         summary=summary(found),
         found=found,
         site_names=[site.name for site in found.sites],
@@ -50,6 +50,16 @@ def write_inspection(sites: Sites, found: Inspection, path: Path) -> Path:
     )
     write_bytes(path, content)
     return path
+
+
+def _size(sites: Sites) -> str:
+    """What the images are when they are used for training."""
+    if sites[0].patch is None:
+        _, _, height, width = sites[0].images.shape
+        return f"{height} x {width} pixels"
+    spacing = spacing_of(sites.config)
+    apart = f", resampled to {' x '.join(f'{mm:g}' for mm in spacing)} mm" if spacing else ""
+    return f"slices of volumes{apart}"
 
 
 def source_name(sites: Sites) -> str:
