@@ -26,7 +26,7 @@ from fedce.base import files
 from fedce.base.files import read_tensors
 from fedce.engines.starting import resume, run
 from fedce.federation.session import Observer
-from fedce.present.results import flag_lines, results_table
+from fedce.present.results import flag_lines, results_table, shares_tables
 from fedce.record.folder import RunFolder
 from fedce.record.ledger import NO_LINE
 from processes import Started
@@ -377,7 +377,7 @@ def test_a_run_that_was_paid_by_can_be_replaced(tmp_path: Path, fedce):
     out = tmp_path / "run"
     arguments = ("run", *SMALL, "--rounds", 1, "--workers", 1, "--out", out)
     assert fedce(*arguments).exit_code == 0
-    assert fedce("allocate", out, "--budget", 100, "--yes").exit_code == 0
+    assert fedce("allocate", out, "--budget", 100, "--rule", "samples").exit_code == 0
     assert fedce(*arguments, "--replace", "--seed", 1).exit_code == 0
     assert json.loads((out / "results.json").read_text())["seed"] == 1
     assert not (out / "allocation.html").exists()
@@ -635,6 +635,7 @@ def test_a_narrow_terminal_cuts_no_name_and_no_number(tiny_run: Path, capsys, mo
     ends = {end: dict.fromkeys(found["contributions"], value) for end, value in (("low", 0.101), ("high", 0.222))}
     found["intervals"] = {"level": 0.95, **ends, "sentences": []}
     found["flags"] = {"site3": ["its updates are noise in 2 rounds from 3 on"] * 9, f"site1{more}": ["zero update"]}
+    given = found.pop("worth")
     Console(width=80).print(results_table(found, 80, "fedce"))
     out = capsys.readouterr().out
     rows = [line.split("│")[1:-1] for line in out.splitlines() if line.startswith("│")]
@@ -644,6 +645,10 @@ def test_a_narrow_terminal_cuts_no_name_and_no_number(tiny_run: Path, capsys, mo
     assert len(rows) <= 9, "flags are no column"
     assert max(row[-1].count("█") for row in rows) == longest_bar, "the bar gives way first"
     assert [line.split(":")[0] for line in flag_lines(found)] == [f"site1{more}", "site3"]
+    Console(width=80).print(*shares_tables({**found, "worth": given}, 80))
+    beside = capsys.readouterr().out
+    assert beside.count("(10.1-22.2)") == 6
+    assert all(f"{100 * share:.1f} %" in beside for share in given["share"].values())
 
 
 def test_amounts_stay_whole_in_a_narrow_terminal(tiny_run: Path, tmp_path: Path, fedce, monkeypatch):

@@ -334,7 +334,7 @@ def test_studies_are_found_by_listing_the_folder():
     having_one = {path.stem.replace("_", "-") for path in folder.glob("*.py") if "\nSTUDY = " in path.read_text()}
     assert set(studies.built_in()) == having_one
     assert in_all()[:3] == ["performance", "fairness", "contribution"]
-    assert having_one - set(in_all()) == {"robustness"}
+    assert having_one - set(in_all()) == {"norms", "robustness", "worth"}
 
 
 def test_a_study_of_ones_own_by_its_path_and_by_a_packages_name(tmp_path: Path, data: Path, fedce, monkeypatch):

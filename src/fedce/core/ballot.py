@@ -88,6 +88,8 @@ def carried_by(models: Mapping[str, Params], start: Params) -> dict[str, float]:
     A long update that goes the others' way moves the model where the others want it; a site that no other is like goes
     its own way, however much it needs the federation.
     """
+    if len(models) < 2:
+        return dict.fromkeys(models, 0.0)
     products = gram(list(models.values()), start)
     found = {}
     for i, site in enumerate(models):
