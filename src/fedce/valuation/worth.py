@@ -21,11 +21,13 @@ LEAST_SCORE = 0.01
 """A mean Dice below this counts as this much, because utilities are logarithms."""
 LEAST_SIGNAL = 0.2
 """If less than this part of the differences between sites is signal, it can't be told who gives more."""
+LEAST_KEPT = 0.1
+"""Shares keep at least this part of their differences, so that their order is kept where nothing is sure."""
 LEAST_WEIGHT = 0.02
 """A ballot counts at least this much, even if the model had nothing left to learn."""
 STEEPNESS = 1.5
 """How much further apart shares lie than the measurements; chosen with `OTHER_RUNS`."""
-OTHER_WAYS = 0.3
+OTHER_WAYS = 0.6
 """Standard deviation of what is carried in another training, in equal shares."""
 OTHER_RUNS = 0.005
 """Standard deviation, in log U, of what another training would say. Ballots of one run can't show it; it was chosen on
@@ -246,7 +248,8 @@ def worth_of(ballots: Sequence[Ballot], sites: Sequence[str], reached: float, se
     again = combined(carried.drawn(rng), to_others.drawn(rng), to_others.signal, 1.0)
     spread = float(raw.var(ddof=1))
     signal = max(0.0, 1 - float(again.var(axis=0, ddof=1).mean()) / spread) if spread > 0 else 0.0
-    share = signal * raw + (1 - signal) / n
+    kept = max(signal, LEAST_KEPT)
+    share = kept * raw + (1 - kept) / n
     low, high = np.quantile(again, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
     whole = Votes.of(gives(held, own=True), weights)
     own = n * whole.value - (n - 1) * to_others.value
