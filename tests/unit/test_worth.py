@@ -122,6 +122,18 @@ def test_a_changed_ballot_is_found(ran, tmp_path, change, problem):
     assert any(problem in found for found in verify(RunFolder(tmp_path)).problems)
 
 
+def test_worth_by_another_rule_is_not_worked_out_again(ran, tmp_path):
+    for file in ran.path.iterdir():
+        if file.is_file():
+            (tmp_path / file.name).write_bytes(file.read_bytes())
+    entries = contents_of(ran)
+    entries[0]["worth_rule"] = 0
+    (tmp_path / "ledger.jsonl").write_text("".join(f"{line}\n" for line in chained(entries)))
+    verdict = verify(RunFolder(tmp_path))
+    assert not any("worth" in problem for problem in verdict.problems)
+    assert any(line.startswith("worth in results.json") for line in verdict.unchecked)
+
+
 def test_too_few_sites_or_another_kind_of_model_give_a_reason(tmp_path):
     three = {**TINY, "data.sites": ("site1", "site2", "site3"), "rounds": 3}
     found = execute(load(None, three), tmp_path / "three").values["worth"]

@@ -28,6 +28,7 @@ from fedce.learning.pretrained import file_of
 from fedce.record.attendance import NO_REPLY
 from fedce.record.folder import RunFolder
 from fedce.record.ledger import FORMAT
+from fedce.valuation.worth import RULE
 
 
 def round_line(done: Round, members: Iterable[str], leave_out: Sequence[str]) -> dict[str, Any]:
@@ -173,6 +174,7 @@ def about_run(plan: Plan, run_folder: RunFolder) -> dict[str, Any]:
         **({"weights": digest_of(file_of(Path(start)))} if (start := plan.config.model.start) else {}),
         # Empty if what each site gives to the others is measured; otherwise why it is not.
         "no_worth": plan.no_worth,
+        "worth_rule": RULE,
         "sites": sites,
     }
 

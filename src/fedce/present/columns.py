@@ -101,7 +101,10 @@ def columns(results: Results) -> list[Column]:
         Column({"live": "Loss"}, of("last_loss"), digits(3)),
         Column({"live": "Seconds"}, of("last_seconds"), digits(2)),
         # Flags are too long for a column of the terminal: they are lines below its table.
-        Column({"report": "Flags", "live": "Flags"}, _flags, kind="words"),
+        # On the report, a sentence says that there are none.
+        Column(
+            {**({"report": "Flags"} if any(results["flags"].values()) else {}), "live": "Flags"}, _flags, kind="words"
+        ),
     ]
 
 

@@ -85,6 +85,8 @@ class Session(Line):
     """The key that signs the lines."""
     no_worth: str | None = None
     """Why it is not measured what each site gives to the others; empty: it is; None: an earlier version."""
+    worth_rule: Count | None = None
+    """The number of the rule by which worth follows from the ballots."""
     sites: Mapping[str, DataFacts]
 
     @property

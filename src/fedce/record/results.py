@@ -20,7 +20,7 @@ from fedce.record.ledger import Ledger, flags_by_site
 from fedce.valuation.agreement import rank_stability
 from fedce.valuation.fairness import fairness
 from fedce.valuation.uncertainty import contribution_intervals, intervals_over_rounds
-from fedce.valuation.worth import NO_WORTH, worth_of
+from fedce.valuation.worth import NO_WORTH, RULE, worth_of
 
 MOST_BANDS = 8
 """In one figure, intervals of more sites would hide each other."""
@@ -79,8 +79,9 @@ def _best(rounds: Sequence[Round], end: End) -> dict[str, Any]:
 
 
 def worth_so_far(config: Config, ledger: Ledger) -> dict[str, Any]:
-    """What each site gives to the others; empty for runs of an earlier version, which did not measure it."""
-    if (reason := ledger.of(Session)[-1].no_worth) is None:
+    """What each site gives to the others; empty for runs of an earlier version, which had no rule or another one."""
+    session = ledger.of(Session)[-1]
+    if (reason := session.no_worth) is None or session.worth_rule != RULE:
         return {}
     ballots = [done.ballot.ballot for done in ledger.rounds if done.ballot is not None]
     if len(ballots) >= FEWEST_BALLOTS:  # A run that is continued with fewer sites keeps what it measured.

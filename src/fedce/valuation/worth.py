@@ -16,6 +16,8 @@ from fedce.core.ballot import Ballot
 from fedce.core.scoring import LEVEL
 
 Floats = NDArray[np.float64]
+RULE = 1
+"""The number of the rule by which worth follows from ballots; a run is checked by its own rule alone."""
 N_DRAWS = 2000
 LEAST_SCORE = 0.01
 """A mean Dice below this counts as this much, because utilities are logarithms."""
