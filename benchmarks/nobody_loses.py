@@ -11,11 +11,13 @@ their masks (as `fedce predict --adapt` does), beside what the site reaches alon
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
 from fedce.base.config import Config, parse_assignment, written
+from fedce.base.tables import WorthConfig
 from fedce.data.fingerprint import look_at
 from fedce.federation.plan import Participants
 from fedce.federation.session import Result
@@ -26,14 +28,14 @@ from fedce.record.folder import RunFolder
 from fedce.site.hospital import Hospital
 
 
-def planned_for(source: str, changes: dict[str, Any], leave_out: Sequence[str] = ()) -> Config:
-    """The experiment planned from all sites but those left out."""
+def planned_for(source: str, changes: dict[str, Any], sites: Sequence[str] = ()) -> Config:
+    """The experiment planned from these sites alone; by default from all."""
     tree = written(None, {"data.source": source, "alone": True, "guard": "off", **changes})
-    known = fingerprints_in(tree)
-    if leave_out:
-        others = tuple(name.site for name in known.sites if name.site not in leave_out)
-        known = look_at(completed_by(tree, plan_of(known)).config.data.model_copy(update={"sites": others}))
-        tree = {**tree, "leave_out": tuple(leave_out)}
+    if not sites:
+        return completed_by(tree, plan_of(fingerprints_in(tree))).config
+    whole = completed_by(tree, plan_of(fingerprints_in(tree))).config.data
+    known = look_at(whole.model_copy(update={"sites": tuple(sites)}))
+    tree = {**tree, "data": {**tree["data"], "sites": tuple(sites)}}
     return completed_by(tree, plan_of(known)).config
 
 
@@ -61,24 +63,28 @@ def table(source: str, config: Config, results: Sequence[Result]) -> list[str]:
 
 
 def unseen(source: str, changes: dict[str, Any], store: Store, sites: Sequence[str]) -> list[str]:
-    """A row for each site that took no part."""
+    """A row for each site that took no part: not in the plan, not in the training, not in the pooled statistics."""
+    # Only the common model is used here.
+    only_common = {"alone": False, "personalise": 0, "worth": WorthConfig(every=0)}
+    planned = {
+        site: planned_for(source, changes, [other for other in sites if other != site]).model_copy(update=only_common)
+        for site in sites
+    }
+    results = dict(zip(planned, store.run(list(planned.values())), strict=True))
     lines = ["| site that took no part | pooled statistics | adapted | alone |", "|---|---|---|---|"]
-    for site in sites:
-        config = planned_for(source, changes, [site])
-        result = store.run([config])[0]
-        participants = Participants(config, store.sites(config.data))
-        loaded = load_model(RunFolder(result.folder), Which(trust_code=True, device="cpu"))
-        learner, classes = loaded.learner, loaded.classes
-        data = next(one for one in participants.sites if one.name == site)
-        hospital = Hospital(data, learner, tuple(classes), config.seed)
-        model = learner.params
+    for site, config in planned.items():
+        loaded = load_model(RunFolder(results[site].folder), Which(trust_code=True, device="cpu"))
+        everybody = store.sites(config.data.model_copy(update={"sites": ()}))
+        data = next(one for one in everybody if one.name == site)
+        hospital = Hospital(data, loaded.learner, tuple(loaded.classes), config.seed)
+        model = loaded.learner.params
         dice = [hospital.test_dice(one) for one in (model, hospital.adapted(model))]
-        alone = Participants(config.model_copy(update={"leave_out": ()}), store.sites(config.data))
-        trained, moments = alone.learner.initial, {}
+        own = Participants(config, replace(everybody, members=(data,))).hospital(site)
+        trained, moments = Participants(config, everybody).learner.initial, {}
         for round_no in range(config.n_rounds):
-            after = alone.hospital(site).train(trained, round_no, moments)
+            after = own.train(trained, round_no, moments)
             trained, moments = after.params, after.moments
-        dice.append(alone.hospital(site).test_dice(trained))
+        dice.append(own.test_dice(trained))
         lines.append(f"| {site} | " + " | ".join(f"{100 * value:.1f}" for value in dice) + " |")
     return lines
 

@@ -102,9 +102,7 @@ def columns(results: Results) -> list[Column]:
         Column({"live": "Seconds"}, of("last_seconds"), digits(2)),
         # Flags are too long for a column of the terminal: they are lines below its table.
         # On the report, a sentence says that there are none.
-        Column(
-            {**({"report": "Flags"} if any(results["flags"].values()) else {}), "live": "Flags"}, _flags, kind="words"
-        ),
+        Column({**({"report": "Flags"} if results["flags"] else {}), "live": "Flags"}, _flags, kind="words"),
     ]
 
 
