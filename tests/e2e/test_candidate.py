@@ -94,7 +94,7 @@ def test_bad_candidates_are_one_line(place: Path, drawn: Path, fedce):
 
 
 def test_no_sentence_says_more_than_the_interval():
-    one = Candidacy("west", 10, "", 5, (0, 1), gain=0.02, interval=(-0.01, 0.05))
+    one = Candidacy("west", 10, "", 5, (0, 1), 0.6, gain=0.02, interval=(-0.01, 0.05))
     assert one.sentence.startswith("No gain or loss by west that these trainings can show: +2.0 points")
-    sure = Candidacy("west", 10, "", 5, (0, 1), gain=0.02, interval=(0.01, 0.03))
+    sure = Candidacy("west", 10, "", 5, (0, 1), 0.6, gain=0.02, interval=(0.01, 0.03))
     assert sure.sentence.startswith("With west the others would gain 2.0 points")

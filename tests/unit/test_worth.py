@@ -153,6 +153,8 @@ def test_only_the_named_scorers_are_asked(tmp_path):
     assert len(held.without) == 6
     with pytest.raises(ConfigError, match="no site is called 'site9'"):
         execute(load(None, {**TINY, "worth.scorers": ["site9"]}), tmp_path / "none")
+    with pytest.raises(ConfigError, match=r"worth\.scorers names 2 sites, and at least 4"):
+        execute(load(None, {**TINY, "worth.scorers": chosen[:2]}), tmp_path / "none")
 
 
 def test_a_reference_set_scores_instead_of_the_sites(tmp_path):
@@ -191,6 +193,16 @@ def test_a_vote_counts_only_as_far_as_the_other_votes_go(votes, lie, liar):
     lied[0, liar] = lie
     counted = within_the_others(lied)[0, liar]
     assert others.min() <= counted <= others.max()
+
+
+def test_a_reference_set_is_believed_and_a_vote_without_others_is_not():
+    asked, alone = (
+        Held.of([Ballot(("north", "south"), {scorer: (0.8, 0.6, 0.8)})], ("north", "south"))
+        for scorer in ("reference", "east")
+    )
+    assert gives(asked, own=False)[0].tolist() == pytest.approx([np.log(0.8 / 0.6), 0])
+    assert gives(alone, own=False)[0].tolist() == [0, 0]
+    assert gives(alone, own=True)[0].tolist() == pytest.approx([np.log(0.8 / 0.6), 0])
 
 
 @given(arrays(np.float64, (4, 4), elements=st.floats(-0.1, 0.1)))

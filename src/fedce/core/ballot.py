@@ -8,10 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import sqrt
 
+from fedce.base.tables import WorthConfig
 from fedce.core.params import Params, gram, leave_out
 
 FEWEST_SITES = 4
 """Below this, a vote could be held against fewer than two other votes, or the model without a site be that of two."""
+FEWEST_WITH_REFERENCE = 2
+"""Nobody votes on a reference set; a model that lacks one of two sites is the other's."""
 FEWEST_BALLOTS = 3
 REFERENCE = "reference"
 """The name of the scorer that is a set of images at the coordinator."""
@@ -28,8 +31,17 @@ class Ballots:
     """0: never; None: `usual_step` within `usual_end`."""
     scorers: Sequence[str] = ()
     """Empty: all sites of the round."""
-    fewest: int = FEWEST_SITES
-    """A round of fewer sites holds no ballot."""
+    on_reference: bool = False
+    """Whether the coordinator scores on images of its own, and no site is asked."""
+
+    @classmethod
+    def asked_by(cls, wanted: WorthConfig, n_rounds: int) -> "Ballots":
+        return cls(n_rounds, wanted.every, wanted.scorers, on_reference=wanted.reference is not None)
+
+    @property
+    def fewest(self) -> int:
+        """A round of fewer sites holds no ballot."""
+        return FEWEST_WITH_REFERENCE if self.on_reference else FEWEST_SITES
 
     def is_due(self, round_no: int, n_sites: int) -> bool:
         if n_sites < self.fewest or round_no >= self.n_rounds or self.every == 0:
@@ -62,9 +74,9 @@ def usual_step(n_rounds: int, n_sites: int) -> int:
 class Ballot:
     """The scores of one round.
 
-    >>> held = Ballot(("north",), {"south": (0.8, 0.7), "west": (0.6, 0.5)})
-    >>> held.lost("north", "south")
-    0.1
+    >>> held = Ballot(("north", "south"), {"west": (0.8, 0.7, 0.75), "east": (0.6, 0.5, 0.6)})
+    >>> held.scores["west"][0]
+    0.8
     """
 
     without: tuple[str, ...]
@@ -75,11 +87,6 @@ class Ballot:
     """Site to how far its update carries the model the way of the others' updates together; below 0: against it."""
     signed: Mapping[str, Sequence[Mapping[str, str]]] = field(default_factory=dict)
     """Scorer to its answers as it signed them, if they came over a network."""
-
-    def lost(self, site: str, scorer: str) -> float:
-        """What the scorer loses, in Dice, if the model lacks the site."""
-        own = self.scores[scorer]
-        return round(own[0] - own[1 + self.without.index(site)], 12)
 
 
 def carried_by(models: Mapping[str, Params], start: Params) -> dict[str, float]:

@@ -61,6 +61,11 @@ class Plan:
             if site not in members:
                 known = f"{nearest(site, members)}; there are: {', '.join(members)}"
                 raise ConfigError(f"no site is called {site!r}{known}")
+        if 0 < len(config.worth.scorers) < FEWEST_SITES:
+            raise ConfigError(
+                f"worth.scorers names {len(config.worth.scorers)} sites, and at least {FEWEST_SITES} must score, so "
+                "that votes can be held against each other; name more, or set worth.reference instead"
+            )
 
     @property
     def first(self) -> Member:
@@ -138,15 +143,11 @@ class Plan:
                 f"{n_sites} sites take part, and below {FEWEST_SITES} a vote can't be held against the other votes; "
                 "set worth.reference to a labelled folder at the coordinator"
             )
-        if wanted.scorers and len(wanted.scorers) < FEWEST_SITES:
-            return f"worth.scorers names {len(wanted.scorers)} sites; at least {FEWEST_SITES} must score"
         return ""
 
     @property
     def ballots(self) -> Ballots | None:
-        wanted = self.config.worth
-        fewest = FEWEST_SITES if wanted.reference is None else 2
-        return None if self.no_worth else Ballots(self.config.n_rounds, wanted.every, wanted.scorers, fewest)
+        return None if self.no_worth else Ballots.asked_by(self.config.worth, self.config.n_rounds)
 
     @cached_property
     def judge(self) -> Reference | None:

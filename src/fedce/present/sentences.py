@@ -8,7 +8,7 @@ from fedce.algorithms.titles import printed_name
 from fedce.base.config import Config
 from fedce.present.columns import labelled_lines
 from fedce.present.gains import gain_sentences, keeps_sentence
-from fedce.present.worth import is_about_needs, worth_sentences
+from fedce.present.worth import alike_lines, is_about_needs, worth_sentences
 
 NO_ALARM = "No alarm was raised."
 NOT_CHECKED = "No check for cheating was made: the guard and the free-rider detector are off."
@@ -33,9 +33,8 @@ def summary(
         sentences.append("Every site trained alone, so no site contributed to another.")
     else:
         sentences.append(_largest_share(results))
-    if results["intervals"]:
-        sentences += results["intervals"]["sentences"]
-    elif results.get("no_intervals") and results["algorithm"] != "standalone":
+    sentences += alike_lines(results)
+    if not results["intervals"] and results.get("no_intervals") and results["algorithm"] != "standalone":
         sentences.append(f"The contributions have no intervals: {results['no_intervals']}.")
     if results["algorithm"] != "standalone":
         sentences += _order(results["order_settled_from"], results["rounds"])
@@ -55,7 +54,7 @@ def _largest_share(results: Mapping[str, Any]) -> str:
     """Which site contributed most, if its interval lies apart from every other site's."""
     shares, found = results["contributions"], results["intervals"] or {}
     needs = "worth" in results and is_about_needs(results)
-    most, more = ("needs", "needs") if needs else ("contributed", "contributed")
+    verb = "needs" if needs else "contributed"
     first = max(shares, key=shares.get)
     size = f"{100 * shares[first]:.1f} %, compared with an equal share of {100 / len(shares):.1f} %"
     has_interval = {site for site, low in found.get("low", {}).items() if low is not None}
@@ -66,8 +65,8 @@ def _largest_share(results: Mapping[str, Any]) -> str:
         and not any(frozenset((first, site)) in alike for site in shares)
     )
     if is_shown:
-        return f"{first} {most} most: {size}."
-    return f"{first} has the largest contribution, {size}; this run can't show that it {more} more than all others."
+        return f"{first} {verb} most: {size}."
+    return f"{first} has the largest contribution, {size}; this run can't show that it {verb} more than all others."
 
 
 def _lowest_dice(results: Mapping[str, Any]) -> str:

@@ -38,6 +38,12 @@ def definitions(results: Mapping[str, Any], *, gives: bool) -> list[str]:
     return [*([GIVES] if gives else []), *([NEEDS] if is_about_needs(results) else [])]
 
 
+def alike_lines(results: Mapping[str, Any]) -> list[str]:
+    """Which sites' contributions can't be told apart; where worth stands beside them, it is said which is meant."""
+    said: list[str] = results["intervals"]["sentences"] if results["intervals"] else []
+    return [f"By contribution: {sentence}" for sentence in said] if shares_given(results) else said
+
+
 def worth_sentences(results: Mapping[str, Any]) -> list[str]:
     """Who gives most, if that can be told, and who gives more or less than it needs. Nothing for earlier runs."""
     if "worth" not in results:

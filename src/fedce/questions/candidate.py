@@ -47,13 +47,13 @@ class Candidacy:
     """How the gain was measured, in a sentence; if it was not, why."""
     n_rounds: int
     seeds: tuple[int, ...]
+    own_before: float
+    """Dice of the run's model on the candidate's test images."""
     gain: float | None = None
     """What the members' mean test Dice gains (with a reference set: the Dice on it); None if it can't be measured."""
     interval: tuple[float, float] | None = None
     """95 % interval of the gain over training seeds; None with one seed."""
     by_member: Mapping[str, float] | None = None
-    own_before: float = 0.0
-    """Dice of the run's model on the candidate's test images."""
     own_after: float | None = None
     """The same after training with the candidate."""
 
@@ -190,7 +190,7 @@ def _elsewhere(run: RunFolder, data: SiteData, n_rounds: int, why: str) -> Candi
     hospital = Hospital(data, loaded.learner, names, config.seed)
     model = loaded.learner.params
     before = hospital.test_dice(model)
-    unknown = Candidacy(data.name, len(data.split.train), "", 0, (), own_before=before)
+    unknown = Candidacy(data.name, len(data.split.train), "", 0, (), before)
     if config.worth.reference is None:
         return replace(unknown, how=f"the run's images are not on this machine ({why}), and it has no worth.reference.")
     try:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from fedce.core.ballot import FEWEST_SITES, LARGEST_WEIGHT, REFERENCE, Ballots
+from fedce.core.ballot import LARGEST_WEIGHT, REFERENCE, Ballots
 from fedce.record.checks import Part
 from fedce.record.entries import Continued, Round, Session
 from fedce.record.folder import RunFolder
@@ -36,10 +36,9 @@ class BallotsHeld(Part):
 
     def _rule(self, run: RunFolder, ledger: Ledger) -> Ballots:
         """The rule by which ballots were due at first; a run that was continued had fewer rounds then."""
-        wanted = run.config.worth
         longer = ledger.of(Continued)
         n_rounds = longer[0].changed.rounds[0] if longer else run.config.n_rounds
-        return Ballots(n_rounds, wanted.every, wanted.scorers, FEWEST_SITES if wanted.reference is None else 2)
+        return Ballots.asked_by(run.config.worth, n_rounds)
 
     def _problems(self, line: Round, due: Ballots) -> list[str]:
         assert line.ballot is not None
@@ -47,7 +46,7 @@ class BallotsHeld(Part):
         found = []
         if set(line.ballot.without) != weighed or len(line.ballot.without) != len(weighed):
             found.append("the ballot is not about the sites that had a weight")
-        allowed = set(due.scorers_of(sorted(line.sites))) if due.fewest == FEWEST_SITES else {REFERENCE}
+        allowed = {REFERENCE} if due.on_reference else set(due.scorers_of(sorted(line.sites)))
         if strangers := sorted(line.ballot.scores.keys() - allowed):
             found.append(f"{', '.join(strangers)} scored, and was not to be asked")
         return found

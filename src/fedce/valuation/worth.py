@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedce.core.ballot import Ballot
+from fedce.core.ballot import REFERENCE, Ballot
 from fedce.core.scoring import LEVEL
 
 Floats = NDArray[np.float64]
@@ -117,11 +117,15 @@ class Held:
 
 
 def within_the_others(votes: Floats) -> Floats:
-    """Each vote, moved into the range of the other votes in its row; NaN votes stay NaN and count for nothing.
+    """Each vote, moved into the range of the other votes in its row.
+
+    NaN votes stay NaN and count for nothing; so does a vote that has no others to be held against.
 
     >>> within_the_others(np.array([[0.1, 0.2, 0.9]])).round(3).tolist()
     [[0.2, 0.2, 0.2]]
     """
+    if votes.shape[-1] == 1:
+        return np.full_like(votes, np.nan)
     order = np.sort(votes, axis=-1)  # NaN comes last.
     n = np.sum(~np.isnan(votes), axis=-1, keepdims=True)
     lowest, second = order[..., :1], order[..., 1:2]
@@ -136,10 +140,11 @@ def within_the_others(votes: Floats) -> Floats:
 def gives(held: Held, *, own: bool) -> Floats:
     """(ballots, sites): log U(w) - log U(w without the site), U the mean score; 0 where a site was not left out.
 
-    With `own`, the site's own score counts among the others; without it, votes are bounded by the other votes.
+    With `own`, the site's own score counts among the others; without it, votes are bounded by the other votes. A
+    reference set belongs to nobody and is believed.
     """
     lost = held.lost
-    if not own:
+    if not own and held.scorers != (REFERENCE,):
         lost = within_the_others(np.where(held.is_own, np.nan, lost))
     there = ~np.isnan(lost)
     n = np.maximum(there.sum(axis=2), 1)
