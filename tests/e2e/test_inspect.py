@@ -82,7 +82,7 @@ def test_an_experiment_file_says_how_to_read(scenes: Path, tmp_path: Path, fedce
 def test_the_page_stands_alone_and_says_what_was_found(page: Path):
     text = page.read_text("utf-8")
     assert not re.findall(r"""(?:src|href|url)\s*[=(]\s*["']?(?!#|data:)[\w/:]""", text)
-    assert text.count("<svg") == 2
+    assert text.count("<svg") == 2 * 2
     assert text.count('src="data:image/png;base64,') == 3 * 3 + 2
     groups = re.search(r"<pre>(.*?)</pre>", text, re.S)[1].replace("&#34;", '"')
     assert tomllib.loads(groups) == {"groups": [["north/scene0", "north/twin"]]}
@@ -135,6 +135,6 @@ def test_spoilt_data_are_listed(tmp_path: Path, fedce):
 def test_it_opens_in_chromium(page: Path, tmp_path: Path, chromium):
     shown, picture = open_page(chromium, page, tmp_path)
     assert "How different the sites are" in shown.stdout
-    assert shown.stdout.count("</svg>") == 2
+    assert shown.stdout.count("</svg>") == 2 * 2
     assert "CONSOLE" not in shown.stderr
     assert picture.stat().st_size > 20_000

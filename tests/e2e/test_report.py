@@ -19,9 +19,10 @@ from fedce.base.tables import AlgorithmConfig, FreeRiderConfig
 from fedce.data import load_sites
 from fedce.pictures import plots
 from fedce.present.gains import gain_sentences
+from fedce.present.glance import glance
 from fedce.present.pages.run import write_report
 from fedce.present.results import interval_lines, results_table
-from fedce.present.sentences import NO_ALARM, NOT_CHECKED, summary
+from fedce.present.sentences import NO_ALARM, NOT_CHECKED
 from fedce.questions.loading import Which, load_model
 from fedce.record.folder import RunFolder
 from fedce.record.publish import member_view
@@ -51,7 +52,7 @@ def test_it_stands_alone(tiny_run: Path):
     page = (tiny_run / "report.html").read_text("utf-8")
     outside = re.findall(r"""(?:src|href|url)\s*[=(]\s*["']?(?!#|data:)[\w/:]""", page)
     assert not outside
-    assert page.count("<svg") == 4
+    assert page.count("<svg") == 2 * 4, "each figure for a screen and for a phone"
     # matplotlib names XML vocabularies by address; nothing fetches those.
     assert set(re.findall(r"https?://[^\"' <]+", page)) <= {
         "http://www.w3.org/2000/svg",
@@ -97,7 +98,7 @@ def test_contributions_have_bands_of_their_intervals(longer_run: Path):
     assert set(reasons) == {"site1", "site2", "site3", "site5"}, "they have fewer than five validation cases"
     assert last["site1 low"] == ""
     for site in reasons:
-        assert f"no interval: {results['validation_cases'][site]} of the 5 cases needed" in page
+        assert f"no interval: {results['validation_cases'][site]} cases, 5 needed" in page
     for site, share in results["contributions"].items():
         if site in reasons:
             continue
@@ -119,7 +120,7 @@ def test_each_dice_has_its_interval_or_the_reason_why_not(longer_run: Path):
             assert ends[0] <= results["dice"][site] <= ends[1]
             assert "{:.3f} to {:.3f}".format(*ends) in page
         else:
-            assert f"no interval: {results['test_cases'][site]} of the 5 cases needed" in page
+            assert f"no interval: {results['test_cases'][site]} cases, 5 needed" in page
     shown = " ".join(interval_lines(results))
     assert "site1, site2, site3 and site5 have no interval and can't be told apart from any other site" in shown
     table = Console(width=80, file=StringIO())
@@ -440,7 +441,7 @@ def test_free_rider_scores_and_alarms_are_shown_where_there_are_some(
     scores = {f"site{i}": {"scores": [0.1, None, 0.2, 0.3], "alarms": []} for i in range(1, 7)}
     scores["site1"] = {"scores": [None] * 4, "alarms": [alarm] * alarmed}
     page = rewritten(tiny_run, tmp_path, monkeypatch, freerider=scores)
-    assert page.count("<svg") == 5
+    assert page.count("<svg") == 2 * 5
     assert figure_tables(page)["free-rider-scores"][1:3] == [["1", "", *["0.1"] * 5], ["2", *[""] * 6]]
     row = '<th scope="row">site1</th><td class="number">2</td><td>sends an old update again</td>'
     assert (row in page, "<p>No alarm was raised.</p>" in page.split("Free riders</h2>")[1]) == (alarmed, not alarmed)
@@ -470,7 +471,13 @@ def test_hostile_names_are_shown_not_run(tiny_run: Path, tmp_path: Path):
     assert "&lt;img" in page
 
 
+def sentences_of(results: dict, config: Config) -> list[str]:
+    """All answers at the top of a report."""
+    return [sentence for _, answers in glance(results, config).rows for sentence in answers]
+
+
 UNSURE = {
+    "data": "ours",
     "contributions": {"a": 0.5, "b": 0.3, "c": 0.2},
     "dice": {"a": 0.9, "b": 0.88, "c": 0.3},
     "fairness": {"mean": 0.69, "std": 0.34},
@@ -502,7 +509,7 @@ DICE_INTERVALS = {"a": [0.8, 0.95], "b": [0.8, 0.95], "c": [0.2, 0.4]}
     ],
 )
 def test_the_summary_says_who_is_first_and_last_only_where_intervals_show_it(changes, most, worst):
-    text = " ".join(summary({**UNSURE, **changes}, Config()))
+    text = " ".join(sentences_of({**UNSURE, **changes}, Config()))
     assert ("a contributed most: 50.0 %, compared with an equal share of 33.3 %." in text) is most
     assert ("this run can't show that it contributed more than all others" in text) is not most
     assert ("The model serves c worst, with a Dice of 0.300 (95 % interval 0.200 to 0.400)." in text) is worst
@@ -512,6 +519,7 @@ def test_the_summary_says_who_is_first_and_last_only_where_intervals_show_it(cha
 
 
 SERVED = {
+    "data": "ours",
     "contributions": {"a": 0.6, "b": 0.4},
     "dice": {"a": 0.9, "b": 0.88},
     "fairness": {"mean": 0.89, "std": 0.01},
@@ -534,7 +542,7 @@ SERVED = {
     ],
 )
 def test_an_order_that_changed_in_the_last_round_is_not_settled(settled_from, rounds, sentence):
-    said = summary({**SERVED, "rounds": rounds, "order_settled_from": settled_from}, Config())
+    said = sentences_of({**SERVED, "rounds": rounds, "order_settled_from": settled_from}, Config())
     assert [text for text in said if text.startswith("In this run the order")] == ([sentence] if sentence else [])
 
 
@@ -554,7 +562,7 @@ def test_an_order_that_changed_in_the_last_round_is_not_settled(settled_from, ro
 def test_where_nobody_looked_for_cheats_no_alarm_says_nothing(algorithm, detect, sentence):
     guard = algorithm.pop("guard", "standard")
     config = Config(guard=guard, algorithm=AlgorithmConfig(**algorithm), freerider=FreeRiderConfig(detect=detect))
-    said = summary(SERVED, config)
+    said = sentences_of(SERVED, config)
     assert sentence in said
     assert len({NO_ALARM, NOT_CHECKED} & set(said)) == 1
 
@@ -568,7 +576,7 @@ def test_a_band_of_one_round_is_not_explained(longer_run: Path, tmp_path: Path, 
 def test_there_is_no_half_a_round(tiny_run: Path):
     rounds = RunFolder(tiny_run).rounds()
     for n in (1, 2, 3, 4):
-        labels = re.findall(r">([\d.]+)</text>", plots.progress(rounds[:n]).split('id="matplotlib.axis_2"')[0])
+        labels = re.findall(r">([\d.]+)</text>", plots.progress(rounds[:n]).wide.split('id="matplotlib.axis_2"')[0])
         assert labels == [str(i + 1) for i in range(n)]
 
 
@@ -594,7 +602,9 @@ def test_names_that_the_font_lacks_are_no_noise(tmp_path: Path):
     rounds = as_recorded([{"round": i, "sites": {"カタカナ": {"share": 1.0}}} for i in range(3)])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert "カタカナ" in plots.contributions(rounds)
+        drawing = plots.contributions(rounds)
+        assert "カタカナ" in drawing.wide
+        assert "カタカナ" in drawing.narrow
         plots.save_contributions(rounds, tmp_path / "shares.png")
 
 
@@ -614,6 +624,6 @@ def test_only_runs_of_as_many_rounds_are_ranked(several: Path, fedce, monkeypatc
 def test_it_opens_in_chromium(tiny_run: Path, tmp_path: Path, chromium):
     shown, picture = open_page(chromium, tiny_run / "report.html", tmp_path)
     assert "Contributions over the rounds" in shown.stdout
-    assert shown.stdout.count("</svg>") == 4
+    assert shown.stdout.count("</svg>") == 2 * 4
     assert "CONSOLE" not in shown.stderr
     assert picture.stat().st_size > 20_000

@@ -25,6 +25,7 @@ from fedce.studies import Context, Outcome, Study, Table, in_all, robustness, wa
 from fedce.studies.convergence import smoothed
 from fedce.studies.free_rider import rounds_shown
 from fedce.studies.shift import renormalised
+from layout import layouts, problems
 from processes import Started
 from support import open_page, write_site
 
@@ -73,6 +74,10 @@ def test_the_page_opens_in_a_browser(everything: Path, tmp_path: Path, chromium:
     assert picture.stat().st_size > 50_000
     for name in re.findall(r'href="([^"#]+\.csv)"', shown.stdout):
         assert (everything / "out" / name).exists()
+
+
+def test_the_page_fits_a_phone_and_a_sheet(everything: Path, tmp_path: Path, chromium: str):
+    assert problems(layouts(chromium, (everything / "out" / "report.html").read_text("utf-8"), tmp_path)) == {}
 
 
 def test_the_page_is_written_again_from_its_folder_alone(everything: Path, tmp_path: Path, fedce):

@@ -57,7 +57,7 @@ def test_a_run_says_its_variant_wherever_it_is_shown(data: Path, tmp_path: Path,
     assert "q-FedAvg, published on " in ran.stderr
     page = (out / "report.html").read_text()
     assert "<h1>q-FedAvg, published on clinics" in page
-    assert "trained for 2 rounds with q-FedAvg, published;" in page
+    assert "trained for 2 rounds with q-FedAvg, published." in page
     assert "The method is q-FedAvg, published, for 2 rounds." in page
     assert values_of(Record.read(RunFolder(out)), out, 0.0)["algorithm"] == "q-FedAvg, published"
     assert fedce("allocate", out, "--budget", "100", "--rule", "contribution", "--yes").exit_code == 0

@@ -85,7 +85,7 @@ def test_it_follows_a_run_from_its_start_to_its_report(growing: Growing):
             state = get(server)
             assert f"Round {n_rounds} of 4, mean validation Dice" in state
             assert f'<progress max="4" value="{n_rounds}"' in state
-            assert state.count("<svg") == 2
+            assert state.count("<svg") == 2 * 2
         last = json.loads(growing.lines[3])
         for facts in last["sites"].values():
             assert f"{facts['score']:.3f}" in state
@@ -326,7 +326,7 @@ def test_the_page_updates_itself_in_chromium(growing: Growing, tmp_path: Path, c
     assert "Finished: 4 rounds" in shown.stdout
     assert "<title>4/4 " in shown.stdout
     assert '<th scope="row">site6</th>' in shown.stdout
-    assert shown.stdout.count("</svg>") == 2
+    assert shown.stdout.count("</svg>") == 2 * 2
     assert '<p id="connection" role="alert"></p>' in shown.stdout
     assert "CONSOLE" not in shown.stderr
     assert picture.stat().st_size > 10_000

@@ -140,8 +140,8 @@ def test_what_is_not_known_is_a_dash_or_said():
 
 def test_an_interval_stands_beside_its_value_or_the_reason_why_there_is_none():
     assert cell("report", "Contribution", "south").note == Note("70.0 to 80.0 %", "70.0-80.0")
-    assert cell("report", "Contribution", "north").note == Note("no interval: 2 of the 5 cases needed", "2 cases")
-    assert cell("report", "Dice", "north").note == Note("no interval: 1 of the 5 cases needed", "1 case")
+    assert cell("report", "Contribution", "north").note == Note("no interval: 2 cases, 5 needed", "2 cases")
+    assert cell("report", "Dice", "north").note == Note("no interval: 1 case, 5 needed", "1 case")
     assert cell("report", "Dice", "north", dice_interval={"north": [0.7, 0.8]}).note == Note(
         "0.700 to 0.800", ".70-.80"
     )

@@ -19,7 +19,7 @@ def curves(lines: Mapping[str, tuple[Sequence[float], Sequence[float]]], y: str)
             axes.plot(rounds, raw, color=look["color"], alpha=0.25, linewidth=0.8)
             axes.plot(rounds, smooth, label=label_of(name), **look)
         legend_beside(axes)
-    return to_svg(figure)
+        return to_svg(figure)
 
 
 def bars(values: Mapping[str, Sequence[float]], y: str) -> str:
@@ -33,7 +33,7 @@ def bars(values: Mapping[str, Sequence[float]], y: str) -> str:
         known = [value for own in values.values() for value in own]
         margin = 0.2 * (max(known) - min(known)) or 1.0
         axes.set_ylim(min(known) - margin, max(known) + margin)
-    return to_svg(figure)
+        return to_svg(figure)
 
 
 def pairs(values: Mapping[str, tuple[float, float]], names: tuple[str, str]) -> str:
@@ -45,7 +45,7 @@ def pairs(values: Mapping[str, tuple[float, float]], names: tuple[str, str]) -> 
             axes.bar([x + 0.4 * (i - 0.5) for x in range(len(values))], heights, 0.38, color=COLOURS[i], label=name)
         axes.set_xticks(range(len(values)), list(values))
         legend_beside(axes)
-    return to_svg(figure)
+        return to_svg(figure)
 
 
 def points(rounds: Sequence[int], lines: Mapping[str, Sequence[float]], y: str) -> str:
@@ -56,7 +56,7 @@ def points(rounds: Sequence[int], lines: Mapping[str, Sequence[float]], y: str) 
             axes.plot(rounds, values, label=label_of(name), **look_of(i, 1))
         axes.set_yscale("log", nonpositive="mask")
         legend_beside(axes)
-    return to_svg(figure)
+        return to_svg(figure)
 
 
 def cost(sizes: Sequence[int], seconds: Mapping[str, Sequence[float]]) -> str:
@@ -69,7 +69,7 @@ def cost(sizes: Sequence[int], seconds: Mapping[str, Sequence[float]]) -> str:
         axes.set_yscale("log")
         axes.set_xticks(sizes, [str(size) for size in sizes])
         legend_beside(axes)
-    return to_svg(figure)
+        return to_svg(figure)
 
 
 def heat_maps(maps: Mapping[str, Sequence[Sequence[float | None]]], names: Sequence[str]) -> str:
@@ -85,7 +85,7 @@ def heat_maps(maps: Mapping[str, Sequence[Sequence[float | None]]], names: Seque
             axes.set_title(title, fontsize=10)
             axes.set_xticks(range(len(names)), names, rotation=90, fontsize=8)
             axes.set_yticks(range(len(names)), names if i % n_columns == 0 else [], fontsize=8)
-    return to_svg(figure)
+        return to_svg(figure)
 
 
 def panels(lines: Mapping[str, Mapping[str, Sequence[float | None]]], y: str) -> str:
@@ -108,4 +108,4 @@ def panels(lines: Mapping[str, Mapping[str, Sequence[float | None]]], y: str) ->
             if i % n_columns == 0:
                 axes.set_ylabel(y, fontsize=9)
         figure.legend(loc="outside lower center", ncols=len(lines), fontsize=9)
-    return to_svg(figure)
+        return to_svg(figure)

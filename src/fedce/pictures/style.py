@@ -1,8 +1,11 @@
 """What all figures look like: colours, markers, names of lines, and how a figure becomes SVG or a file."""
 
 import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import wraps
 from io import StringIO
-from typing import Any
+from typing import Any, ParamSpec
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
@@ -32,7 +35,18 @@ STYLE: dict[str, Any] = {
     "axes.facecolor": "none",
     "figure.facecolor": "none",
     "legend.frameon": False,
+    "figure.figsize": (8, 3.4),
 }
+NARROW: dict[str, Any] = STYLE | {
+    "figure.figsize": (4.2, 3.4),
+    # Other names inside the SVG: a page holds both renderings, and one of them is hidden.
+    "svg.hashsalt": "fedce-narrow",
+}
+"""The style of a figure for a phone: letters stay as large, and the legend is below."""
+NARROWEST_WITH_LEGEND_BESIDE = 6
+"""Inches."""
+LETTER = 0.09
+"""The width of a letter of a site's name, inches."""
 LONGEST_NAME = 30
 MOST_NAMED = 20
 """With more sites in a figure, their lines and bars have no names."""
@@ -55,9 +69,38 @@ def label_of(site: str, n_sites: int = 1) -> str:
     return f" {site}" if site.startswith("_") else site
 
 
+P = ParamSpec("P")
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """One figure as inline SVG, drawn twice: for a page as wide as a screen, and for one as narrow as a phone."""
+
+    wide: str
+    narrow: str
+
+
+def for_pages(draw: Callable[P, Figure]) -> Callable[P, Drawing]:
+    """The same figure, drawn in both widths."""
+
+    @wraps(draw)
+    def drawn(*args: P.args, **kwargs: P.kwargs) -> Drawing:
+        def in_style(style: dict[str, Any]) -> str:
+            with mpl.rc_context(style):
+                return to_svg(draw(*args, **kwargs))
+
+        return Drawing(in_style(STYLE), in_style(NARROW))
+
+    return drawn
+
+
+def is_narrow(figure: Figure) -> bool:
+    return bool(figure.get_figwidth() < NARROWEST_WITH_LEGEND_BESIDE)
+
+
 def new_axes(x: str, y: str) -> tuple[Figure, Any]:
-    """An empty figure as wide as a page, and its axes with their names."""
-    figure = Figure(figsize=(8, 3.4), layout="constrained")
+    """An empty figure as wide as the style says, and its axes with their names."""
+    figure = Figure(layout="constrained")
     axes = figure.add_subplot()
     axes.set_xlabel(x)
     axes.set_ylabel(y)
@@ -68,7 +111,34 @@ def new_axes(x: str, y: str) -> tuple[Figure, Any]:
 
 
 def legend_beside(axes: Any) -> None:
-    axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
+    """A legend at the right of the axes; in a narrow figure below them, which makes the figure higher."""
+    figure = axes.figure
+    if not is_narrow(figure):
+        axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
+        return
+    _, labels = axes.get_legend_handles_labels()
+    if labels:
+        longest = max(len(label) for label in labels) + 5  # With the line that the label names.
+        n_columns = max(1, int(figure.get_figwidth() / (LETTER * longest)))
+        figure.set_figheight(figure.get_figheight() + 0.22 * -(-len(labels) // n_columns))
+        figure.legend(loc="outside lower center", ncols=n_columns)
+
+
+def name_bars(axes: Any, names: Sequence[str]) -> None:
+    """Name the bars at 0, 1, ...; names that do not fit side by side are turned, and the figure is made higher."""
+    shown = [short(name) for name in names]
+    if longest := turned(axes, shown):
+        axes.figure.set_figheight(axes.figure.get_figheight() + LETTER * longest)
+        axes.set_xticks(range(len(shown)), shown, rotation=90)
+    else:
+        axes.set_xticks(range(len(shown)), shown)
+
+
+def turned(axes: Any, texts: Sequence[str]) -> int:
+    """The number of letters of the longest text if these do not fit side by side over the bars; otherwise 0."""
+    longest = max(len(text) for text in texts)
+    room = axes.figure.get_figwidth() - (0.7 if is_narrow(axes.figure) else 2.2)  # Without the axis and the legend.
+    return longest if len(texts) * (longest + 1) * LETTER > room else 0
 
 
 def whole_numbers() -> MaxNLocator:
@@ -98,9 +168,8 @@ def save(figure: Figure, target: Any, **options: Any) -> None:
 
 
 def to_svg(figure: Figure) -> str:
-    """The figure as inline SVG, in the colours of the page around it."""
+    """The figure as inline SVG, in the colours of the page around it; call it in the style of the drawing."""
     buffer = StringIO()
-    with mpl.rc_context(STYLE):
-        save(figure, buffer, format="svg", metadata={"Date": None, "Creator": None})
+    save(figure, buffer, format="svg", metadata={"Date": None, "Creator": None})
     svg = buffer.getvalue()
     return svg[svg.index("<svg") :].replace(INK, PAGE_INK.decode())

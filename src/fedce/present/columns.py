@@ -221,7 +221,7 @@ def _no_interval(n_cases: int) -> Note:
     """Why there is no interval, in few words; sentences beside the table say more."""
     if 0 < n_cases < MIN_CASES:
         cases = "1 case" if n_cases == 1 else f"{n_cases} cases"
-        return Note(f"no interval: {n_cases} of the {MIN_CASES} cases needed", cases)
+        return Note(f"no interval: {cases}, {MIN_CASES} needed", cases)
     return Note("no interval", "no interval")
 
 

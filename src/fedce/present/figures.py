@@ -8,17 +8,20 @@ from typing import Any
 from fedce.base.files import csv_text
 from fedce.core.recorded import RecordedSite, Rounds
 from fedce.pictures import plots
+from fedce.pictures.style import Drawing
+from fedce.present.worth import is_about_needs
 from fedce.record.folder import RunFolder
 
 
 @dataclass(frozen=True)
 class Figure:
     name: str
-    svg: str
+    drawing: Drawing | None
+    """None for a picture file."""
     table: Sequence[Sequence[Any]]
     """The numbers that were drawn, after a header."""
     png: str = ""
-    """A picture file in base64, used instead of `svg`."""
+    """A picture file in base64."""
 
     @property
     def csv(self) -> str:
@@ -45,6 +48,28 @@ def progress(rounds: Rounds) -> Figure:
     return Figure("validation-dice", plots.progress(rounds), table)
 
 
+def own_contribution(view: Mapping[str, Any], results: Mapping[str, Any]) -> Figure:
+    """One member's share over the rounds; where intervals over the rounds are not known, the last one alone."""
+    site, shares = view["site"], [(at["round"], at["share"]) for at in view["by_round"]]
+    bands = [
+        (band["round"], band["low"][site], band["high"][site])
+        for band in results.get("intervals_over_rounds", [])
+        if site in band["low"]
+    ]
+    if not bands and view["interval"]:
+        bands = [(shares[-1][0], *view["interval"])]
+    ends = {number: [low, high] for number, low, high in bands}
+    rows = [[number, share, *ends.get(number, [None, None])] for number, share in shares]
+    drawing = plots.own_contribution(shares, bands, 1 / view["n_sites"])
+    return Figure("contribution", drawing, [["round", "contribution", "low", "high"], *rows])
+
+
+def own_progress(view: Mapping[str, Any]) -> Figure | None:
+    """The validation Dice at one member; None if it sent none."""
+    scores = [(at["round"], at["score"]) for at in view["by_round"] if at["score"] is not None]
+    return Figure("validation-dice", plots.own_progress(scores), [["round", "dice"], *scores]) if scores else None
+
+
 def dice(results: Mapping[str, Any]) -> Figure:
     rows = [[site, value, results["dice_without"][site]] for site, value in results["dice"].items()]
     table = [["site", "dice", "dice without the site"], *rows]
@@ -57,8 +82,9 @@ def gives_and_needs(results: Mapping[str, Any]) -> Figure:
     worth, needs = results["worth"], results["contributions"]
     ends = {site: (worth["low"][site], worth["high"][site]) for site in worth["share"]}
     rows = [[site, share, *ends[site], needs[site]] for site, share in worth["share"].items()]
-    svg = plots.gives_and_needs(worth["share"], ends, needs)
-    return Figure("gives-and-needs", svg, [["site", "gives", "low", "high", "contribution"], *rows])
+    second = "needs" if is_about_needs(results) else "contribution"
+    drawing = plots.gives_and_needs(worth["share"], ends, needs, second)
+    return Figure("gives-and-needs", drawing, [["site", "gives", "low", "high", "contribution"], *rows])
 
 
 def freerider(results: Mapping[str, Any]) -> Figure:
@@ -74,7 +100,7 @@ def examples(run: RunFolder, results: Mapping[str, Any]) -> Figure | None:
         return None
     # File names are left out, because they may reveal more than the images.
     table = [["site", "dice of the image"], *dice.items()]
-    return Figure("examples", "", table, png=b64encode(run.examples_file.read_bytes()).decode())
+    return Figure("examples", None, table, png=b64encode(run.examples_file.read_bytes()).decode())
 
 
 def _by_round(rounds: Rounds, value: Callable[[RecordedSite], float | None]) -> list[list[Any]]:

@@ -1,11 +1,15 @@
 """What each site gains by the federation, in words: its Dice against what it reaches alone."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 
-def gain_sentences(results: Mapping[str, Any]) -> list[str]:
-    """Sites that lose first; a gain whose interval holds zero is said to be no difference. Nothing without `alone`."""
+def gain_sentences(results: Mapping[str, Any], *, numbers: bool = True) -> list[str]:
+    """Sites that lose first; a gain whose interval holds zero is said to be no difference. Nothing without `alone`.
+
+    Without `numbers` the sites are named alone, where a table beside the sentence has the numbers.
+    """
     gain: Mapping[str, float] = results.get("gain", {})
     if not gain:
         return []
@@ -14,14 +18,16 @@ def gain_sentences(results: Mapping[str, Any]) -> list[str]:
     losing = [site for site in shown if gain[site] < 0]
     gaining = [site for site in shown if gain[site] > 0]
     level = [site for site in gain if site not in shown]
+    unit = ", in Dice with its 95 % interval" if numbers else ""
+    named = partial(_named, gain=gain, intervals=intervals) if numbers else ", ".join
     said = []
     if losing:
-        said.append(f"Worse off than alone, in Dice with its 95 % interval: {_named(losing, gain, intervals)}.")
+        said.append(f"Worse off than alone{unit}: {named(losing)}.")
     if gaining:
-        said.append(f"Better off than alone, in Dice with its 95 % interval: {_named(gaining, gain, intervals)}.")
+        said.append(f"Better off than alone{unit}: {named(gaining)}.")
     if level:
         said.append(
-            f"No difference from training alone that this run can show: {_named(level, gain, intervals)}"
+            f"No difference from training alone that this run can show: {named(level)}"
             + (", which is every site." if len(level) == len(gain) > 1 else ".")
         )
     return said

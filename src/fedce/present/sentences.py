@@ -1,4 +1,4 @@
-"""A run in sentences, for readers who read nothing else."""
+"""A run in sentences, by the question that each answers; `glance` puts them together."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,48 +6,60 @@ from typing import Any
 from fedce.algorithms import built_in
 from fedce.algorithms.titles import printed_name
 from fedce.base.config import Config
-from fedce.present.columns import labelled_lines
+from fedce.present.columns import classes_of, labelled_lines
 from fedce.present.gains import gain_sentences, keeps_sentence
-from fedce.present.worth import alike_lines, is_about_needs, worth_sentences
+from fedce.present.worth import alike_lines, is_about_needs
 
 NO_ALARM = "No alarm was raised."
+MOST_ALARMS = 3
 NOT_CHECKED = "No check for cheating was made: the guard and the free-rider detector are off."
 
 
-def summary(
-    results: dict[str, Any],
-    config: Config,
-    measured: Sequence[dict[str, Any]] = (),
-) -> list[str]:
-    """The summary at the top of a report."""
-    shares = results["contributions"]
-    n_sites, mean = len(shares), results["fairness"]["mean"]
-    sentences = [
-        f"{n_sites} sites trained for {results['rounds']} rounds with {printed_name(config.algorithm)}; "
-        f"on their test images the model reaches a mean Dice of {mean:.3f}.",
-        *gain_sentences(results),
+def trained(results: Mapping[str, Any], config: Config) -> list[str]:
+    n_sites, n_rounds = len(results["contributions"]), results["rounds"]
+    rounds = f"{n_rounds} round{'s' if n_rounds > 1 else ''}"
+    what = [f"The model outlines {', '.join(classes)}."] if (classes := classes_of(results)) else []
+    return [f"{n_sites} sites trained for {rounds} with {printed_name(config.algorithm)}.", *what]
+
+
+def quality(results: dict[str, Any], *, numbers: bool = True) -> list[str]:
+    """How well the model does, at which site worst, and beside training alone, with or without the numbers of that."""
+    return [
+        f"On the sites' test images the model reaches a mean Dice of {results['fairness']['mean']:.3f}; 1 is perfect.",
+        _lowest_dice(results),
+        *labelled_lines(results),
+        *gain_sentences(results, numbers=numbers),
         *keeps_sentence(results),
-        *worth_sentences(results),
     ]
+
+
+def shares(results: Mapping[str, Any]) -> list[str]:
     if results["algorithm"] == "standalone":
-        sentences.append("Every site trained alone, so no site contributed to another.")
-    else:
-        sentences.append(_largest_share(results))
-    sentences += alike_lines(results)
-    if not results["intervals"] and results.get("no_intervals") and results["algorithm"] != "standalone":
-        sentences.append(f"The contributions have no intervals: {results['no_intervals']}.")
+        return ["Every site trained alone, so no site contributed to another."]
+    return [_largest_share(results)]
+
+
+def certainty(results: dict[str, Any], measured: Sequence[dict[str, Any]] = ()) -> list[str]:
+    """Which sites can't be told apart, why intervals are missing, whether the order settled, and what truth says."""
+    said = list(alike_lines(results))
     if results["algorithm"] != "standalone":
-        sentences += _order(results["order_settled_from"], results["rounds"])
-    sentences += [truth["sentence"] for truth in measured]
-    sentences += [_lowest_dice(results), *labelled_lines(results)]
-    alarms = [f"{site}: {flag}" for site, flags in results["flags"].items() for flag in flags]
-    plural = "s" if len(alarms) > 1 else ""
-    nothing = NO_ALARM if looked_for_cheats(config) else NOT_CHECKED
-    sentences.append(f"{len(alarms)} alarm{plural}: {'; '.join(alarms[:3])}." if alarms else nothing)
+        if not results["intervals"] and results.get("no_intervals"):
+            said.append(f"The contributions have no intervals: {results['no_intervals']}.")
+        said += _order(results["order_settled_from"], results["rounds"])
+    return [*said, *(truth["sentence"] for truth in measured)]
+
+
+def alarms(results: Mapping[str, Any], config: Config) -> list[str]:
+    """The alarms, or that none was raised; empty if no check was made and nothing was seen."""
+    raised = [f"{site}: {flag}" for site, flags in results["flags"].items() for flag in flags]
+    said = [NO_ALARM] if looked_for_cheats(config) else []
+    if raised:
+        more = f"; and {len(raised) - MOST_ALARMS} more" if len(raised) > MOST_ALARMS else ""
+        said = [f"{len(raised)} alarm{'s' if len(raised) > 1 else ''}: {'; '.join(raised[:MOST_ALARMS])}{more}."]
     if unused := results.get("rounds_unused"):
         whom = ", ".join(f"{site} in {n} of {results['rounds']} rounds" for site, n in unused.items())
-        sentences.append(f"Updates with an alarm have no weight in the model and earn nothing: {whom}.")
-    return sentences
+        said.append(f"Updates with an alarm have no weight in the model and earn nothing: {whom}.")
+    return said
 
 
 def _largest_share(results: Mapping[str, Any]) -> str:

@@ -9,12 +9,15 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Lock, Thread
 from time import monotonic, time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedce.base.errors import ConfigError, FedceError
 from fedce.present.pages import page, part
 from fedce.present.pages.live import Record, values_of
 from fedce.record.folder import RunFolder
+
+if TYPE_CHECKING:
+    from fedce.pictures.style import Drawing
 
 HERE = "127.0.0.1"
 """The only address that is served: the page is for people at this machine."""
@@ -31,7 +34,7 @@ class Watch:
         self.stamps = self._stamps()
         self.record = Record.read(run)
         self.trouble = ""
-        self.figures: dict[str, str] | None = None
+        self.figures: dict[str, Drawing] | None = None
         self.drawn = self.rest_until = 0.0
         # One request at a time: matplotlib's settings apply to the whole process.
         self.lock = Lock()
@@ -77,7 +80,7 @@ class Watch:
         except OSError as error:
             self.trouble = f"The run folder can't be read now; this is what it held before. ({error.strerror})"
 
-    def _figures(self) -> Mapping[str, str] | None:
+    def _figures(self) -> "Mapping[str, Drawing] | None":
         rounds = self.record.rounds
         if not rounds:
             return None

@@ -5,17 +5,6 @@ from typing import Any
 
 from fedce.valuation.worth import LEAST_SIGNAL
 
-GIVES = (
-    "Gives: what the other sites lose in validation Dice when the common model lacks a site, together with how far the "
-    "site's update carries the model the others' way, as a share of all that is given. The site's own scores have no "
-    "part in it; the interval holds what another measurement would find."
-)
-NEEDS = (
-    "Needs: FedCE's contribution, which is high where a site's update points where no other does and where the others' "
-    "model does badly on the site's own images. It is the site's weight in the common model, and does not say what "
-    "others gain by the site."
-)
-
 
 def shares_given(results: Mapping[str, Any]) -> Mapping[str, float]:
     """Each site's share of what is given; empty if it was not measured."""
@@ -31,11 +20,6 @@ def is_told(results: Mapping[str, Any]) -> bool:
 def is_about_needs(results: Mapping[str, Any]) -> bool:
     """Whether the contributions are FedCE's, which say what a site needs."""
     return str(results["algorithm"]).startswith("fedce")
-
-
-def definitions(results: Mapping[str, Any], *, gives: bool) -> list[str]:
-    """Two sentences for each number that a page shows."""
-    return [*([GIVES] if gives else []), *([NEEDS] if is_about_needs(results) else [])]
 
 
 def alike_lines(results: Mapping[str, Any]) -> list[str]:

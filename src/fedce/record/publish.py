@@ -29,7 +29,11 @@ BESIDE = ("alone", "gain", "gain_interval", "keeps")
 
 def member_view(run: RunFolder, site: str) -> dict[str, Any]:
     """What concerns one site: its share, its interval, its Dice, what was seen of it; nothing about any other site."""
-    results = checked(run).results
+    return view_of(run, checked(run).results, site)
+
+
+def view_of(run: RunFolder, results: Mapping[str, Any], site: str) -> dict[str, Any]:
+    """The same from results that were checked before."""
     if site not in (shares := results["contributions"]):
         raise ConfigError(f"no site is called {site!r}{nearest(site, shares)}; there are: {', '.join(shares)}")
     mine = [(done.round_no + 1, done.sites[site]) for done in run.rounds() if site in done.sites]

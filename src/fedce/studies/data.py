@@ -55,7 +55,7 @@ def _picture(found: Inspection) -> Picture:
     return Picture(
         "intensities",
         "How bright each site's pixels are, by channel (lines), and the average of all sites (shaded).",
-        plots.grey_values(found.sites).encode(),
+        plots.grey_values(found.sites).wide.encode(),
         data=histograms,
     )
 

@@ -12,11 +12,12 @@ from fedce.base.words import printable
 
 
 def page(template: str, *, script: str = "sort.js", connects: bool = False, **values: Any) -> bytes:
-    """A page. `script` is the only script that it may run: its digest is in the page's policy.
+    """A page. `script` is the only script that it may run, after the one that fits tables: their digest is in the
+    page's policy.
 
     With `connects`, the page may also send requests to its own server; a page that opens from disk has no server.
     """
-    text = (files(__name__) / "templates" / script).read_text("utf-8")
+    text = "\n".join((files(__name__) / "templates" / name).read_text("utf-8") for name in ("tables.js", script))
     digest = b64encode(sha256(text.encode()).digest()).decode()
     return part(template, script=text, script_digest=digest, connects=connects, **values)
 

@@ -6,8 +6,11 @@ from pathlib import Path
 
 from fedce.algorithms.titles import printed_name
 from fedce.base.files import write_bytes
+from fedce.present.glance import verdict
+from fedce.present.meanings import meanings_of_amounts
 from fedce.present.pages import page
 from fedce.present.sentences import in_doubt
+from fedce.present.terms import terms_in_words
 from fedce.questions.allocation import Payout, money
 from fedce.record.folder import RunFolder
 from fedce.record.verify import Checked
@@ -38,6 +41,9 @@ def write_allocation(
         floor=floor,
         cap=cap,
         intervals=chosen.low is not None,
+        verdict=verdict(found.results),
+        meanings=meanings_of_amounts(found.results, gives="worth" in payouts, intervals=chosen.low is not None),
+        terms=terms_in_words(found.results["algorithm"], run.rounds()),
         summary=[*override(overridden), *summary(payouts, rule), *in_doubt(found.doubt)],
         rules=list(payouts),
         rows=[_row(site, payouts, chosen) for site in chosen.amounts],

@@ -14,7 +14,9 @@ from fedce.algorithms.titles import printed_name
 from fedce.base.config import Config
 from fedce.base.words import duration
 from fedce.present.columns import sites_table
-from fedce.present.sentences import summary
+from fedce.present.glance import glance
+from fedce.present.meanings import meanings
+from fedce.present.worth import shares_given
 from fedce.record.entries import DataFacts, Round
 from fedce.record.folder import RunFolder
 from fedce.record.ledger import Ledger, flags_by_site
@@ -79,6 +81,7 @@ class Record:
 def values_of(record: Record, run: Path, now: float) -> dict[str, Any]:
     """The page's values, without the figures."""
     config, results = record.config, record.results
+    known = known_so_far(record)
     return {
         "name": run.resolve().name,
         "algorithm": printed_name(config.algorithm),
@@ -93,9 +96,10 @@ def values_of(record: Record, run: Path, now: float) -> dict[str, Any]:
         "finished": results is not None,
         "has_report": record.has_report,
         "report_command": f"fedce report {quote(str(run))}",
-        "summary": summary(dict(results), config) if results is not None else [],
-        "sites": sites_table(known_so_far(record), "live", list(record.started)),
-        "metrics": sites_table(known_so_far(record), "metrics", list(record.started)),
+        "glance": glance(dict(results), config) if results is not None else None,
+        "sites": sites_table(known, "live", list(record.started)),
+        "metrics": sites_table(known, "metrics", list(record.started)),
+        "meanings": meanings(known, gives=bool(shares_given(known)), alone="alone" in known),
         "notes": _notes(record.rounds),
     }
 

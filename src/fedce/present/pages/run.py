@@ -6,11 +6,13 @@ from fedce.algorithms.titles import printed_name
 from fedce.base.errors import RunError
 from fedce.base.files import write_bytes
 from fedce.present.columns import sites_table
+from fedce.present.glance import glance
+from fedce.present.meanings import meanings
 from fedce.present.pages import page
 from fedce.present.pages.card import model_card
 from fedce.present.pages.truth import truths
-from fedce.present.sentences import in_doubt, summary
-from fedce.present.worth import definitions, shares_given
+from fedce.present.terms import terms_in_words
+from fedce.present.worth import shares_given
 from fedce.record.folder import RunFolder
 from fedce.record.results import MOST_BANDS
 from fedce.record.verify import checked
@@ -45,7 +47,7 @@ def write_report(run: RunFolder, *, examples: bool = True) -> Path:
         data_name=Path(results["data"]).name,
         method=printed_name(run.config.algorithm),
         results=results,
-        summary=[*summary(results, run.config, measured), *in_doubt(found.doubt)],
+        glance=glance(results, run.config, measured, found.doubt),
         truths=measured,
         sites=sites_table(results, "report", list(shares)),
         metrics=sites_table(results, "metrics", list(shares)),
@@ -54,7 +56,8 @@ def write_report(run: RunFolder, *, examples: bool = True) -> Path:
         # One round makes no line.
         bands=len(bands) > 1,
         too_many_bands=len(shares) > MOST_BANDS,
-        definitions=definitions(results, gives=bool(shares_given(results))),
+        meanings=meanings(results, gives=bool(shares_given(results)), alone="alone" in results),
+        terms=terms_in_words(results["algorithm"], rounds),
         # More pairs of bars than this can't be told apart.
         given=figures.gives_and_needs(results) if 0 < len(shares_given(results)) <= MOST_PAIRS else None,
         contributions=figures.contributions(rounds, bands),

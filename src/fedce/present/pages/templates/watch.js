@@ -8,10 +8,13 @@ async function update() {
     const answer = await fetch("/state", {signal: AbortSignal.timeout(PATIENCE)});
     if (!answer.ok) throw new Error(answer.statusText);
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+    label(fresh);
+    unstack(); // Parts are compared as they came.
     for (const part of fresh.querySelectorAll("[data-part]")) {
       const shown = document.getElementById(part.id);
       if (shown.innerHTML !== part.innerHTML) shown.replaceChildren(...part.childNodes);
     }
+    fit();
     document.title = fresh.getElementById("about").dataset.title;
     lost.textContent = "";
   } catch {

@@ -1,0 +1,60 @@
+"""What each number on a page means, in two sentences for readers who meet it for the first time."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from fedce.present.worth import is_about_needs
+
+DICE = (
+    "Dice",
+    "How well the outline that the model draws covers the one that the site drew, from 0 (nowhere) to 1 (exactly). "
+    "It is measured on test images, which took no part in the training.",
+)
+GIVES = (
+    "Gives",
+    "How much worse the common model would do at the other sites without this site, as a share of all that the sites "
+    "give; how far its update carries the model the others' way counts too. The site's own scores have no part in it.",
+)
+NEEDS = (
+    "Needs (contribution)",
+    "FedCE's contribution: high where a site's update points where no other does, and where the others' model does "
+    "badly on the site's own images. It is the site's weight in the common model, and does not say what others gain "
+    "by the site.",
+)
+CONTRIBUTION = (
+    "Contribution",
+    "The weight that the method gives a site, as a share of all weights. It is the method's own measure, and does not "
+    "say what others gain by the site.",
+)
+ALONE = (
+    "Alone and gain",
+    "Alone is the Dice of a model that the site trained on its own images alone, with as many steps. Gain is the Dice "
+    "of the model that the site keeps minus Alone; below 0, the site is better off alone.",
+)
+INTERVAL = (
+    "95 % interval",
+    "A range for a number that was measured on few cases or in few rounds: the narrower, the surer. If the ranges of "
+    "two sites overlap, it may be chance which of the two is higher.",
+)
+AMOUNT = (
+    "Share and amount",
+    "The share is what the chosen rule gives the site of the budget, after the least and the most that a site may get. "
+    "The amount is that share of the budget in whole cents.",
+)
+FROM_TO = (
+    "From and to",
+    "The amounts that the two ends of the 95 % interval of the site's share would give. A wide range says that this "
+    "run can't tell well what the site should get.",
+)
+
+
+def meanings(results: Mapping[str, Any], *, gives: bool, alone: bool = False) -> list[tuple[str, str]]:
+    """The numbers about a run's sites, each with its two sentences."""
+    shares = [*([GIVES] if gives else []), NEEDS if is_about_needs(results) else CONTRIBUTION]
+    return [*shares, DICE, *([ALONE] if alone else []), INTERVAL]
+
+
+def meanings_of_amounts(results: Mapping[str, Any], *, gives: bool, intervals: bool) -> list[tuple[str, str]]:
+    """The numbers of an allocation."""
+    shares = [*([GIVES] if gives else []), NEEDS if is_about_needs(results) else CONTRIBUTION]
+    return [AMOUNT, *([FROM_TO] if intervals else []), *shares]
