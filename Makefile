@@ -1,7 +1,9 @@
+# make install only what fedce needs, in .venv
 # make demo    six hospitals train one model, and each alone to compare; report in runs/demo/report.html
 # make demo-paper  the paper's setting: FedAvg fails the rare hospital, FedCE repairs part of it; one table
 # make test    all tests
 # make check   format, lint, types, import contracts
+# make docs    the documentation as a site, with every link checked; build/docs/index.html
 # make bench   all benchmarks, half an hour on an idle machine; benchmarks/RESULTS.md
 # make golden  compares every algorithm's bits with those that make golden RECORD=1 wrote before a change
 # Each sets up what it needs in .venv, once.
@@ -10,10 +12,12 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --progress-bar on -c constraints.txt
 
-.PHONY: demo demo-paper test check bench golden clean help
+.PHONY: install demo demo-paper test check docs bench golden clean help
 
 help:
 	@sed -n 's/^# //p' Makefile
+
+install: .venv/installed
 
 demo: .venv/installed
 	$(BIN)/fedce run --data fundus6 --scale demo --alone --out runs/demo --replace
@@ -31,6 +35,9 @@ check: .venv/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: .venv/installed-dev
+	$(BIN)/python tools/docs_site.py
 
 bench: .venv/installed-dev
 	@# Ray is Flower's, for its simulation; nothing else needs it.
@@ -56,7 +63,7 @@ golden: .venv/installed-dev
 .venv/installed-dev: pyproject.toml constraints.txt | .venv/bin/python
 	@echo "[2/3] installing fedce, its test tools, Flower and NVFlare with the versions in constraints.txt (1 to 3 minutes)"
 	$(INSTALL) torch==2.13.0
-	$(INSTALL) -e '.[dev,nvflare,flower,dicom-seg,export]'
+	$(INSTALL) -e '.[dev,docs,nvflare,flower,dicom-seg,export]'
 	@touch $@ .venv/installed
 	@echo "[3/3] ready"
 
