@@ -2,7 +2,7 @@
 
     python examples/write_folders.py DIR
 
-DIR/photographs and DIR/volumes then hold three hospitals each. A program draws the images; they show no patients.
+DIR/photographs and DIR/volumes then hold four hospitals each. A program draws the images; they show no patients.
 """
 
 import json
@@ -15,8 +15,8 @@ from PIL import Image
 
 from fedce.data.synthetic import draw_volume, generate
 
-PHOTOGRAPHS = {"north": ("site1", 30), "south": ("site2", 50), "east": ("site3", 30)}
-VOLUMES = {"north": ("site1", 12), "south": ("site2", 16), "east": ("site3", 12)}
+PHOTOGRAPHS = {"north": ("site1", 30), "south": ("site2", 50), "east": ("site3", 30), "west": ("site4", 50)}
+VOLUMES = {"north": ("site1", 12), "south": ("site2", 12), "east": ("site3", 12), "west": ("site4", 12)}
 """Each hospital's scanner or camera, and its number of cases."""
 
 

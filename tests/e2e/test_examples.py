@@ -11,6 +11,7 @@ import pytest
 from nbclient import NotebookClient
 
 from fedce.base.config import load
+from fedce.data import load_sites
 from fedce.federation.plan import resolve
 
 ROOT = Path(__file__).parents[2]
@@ -81,3 +82,16 @@ def test_the_notebook_leads_from_images_to_a_report(tmp_path: Path):
 def test_the_list_of_examples_is_complete():
     listed = set(re.findall(r"^\| \[([^]]+)\]", (EXAMPLES / "README.md").read_text("utf-8"), re.M))
     assert listed == {path.name for path in EXAMPLES.iterdir()} - {"README.md", "__pycache__"}
+
+
+def test_folders_to_try_are_recognised(tmp_path: Path):
+    example = runpy.run_path(str(EXAMPLES / "write_folders.py"))
+    for hospitals in (example["PHOTOGRAPHS"], example["VOLUMES"]):
+        hospitals.update({name: (camera, 6) for name, (camera, _) in hospitals.items()})
+    example["write_photographs"](tmp_path / "photographs", size=32)
+    example["write_volumes"](tmp_path / "volumes")
+    photographs, volumes = (load_sites(str(tmp_path / name), size=32) for name in ("photographs", "volumes"))
+    assert photographs.recognised == "images and masks in folders, 1 class (foreground)"
+    assert volumes.recognised == "nnU-Net folders, 2 classes (organ, lesion)"
+    for sites in (photographs, volumes):
+        assert [site.name for site in sites] == ["east", "north", "south", "west"]

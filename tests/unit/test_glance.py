@@ -40,6 +40,10 @@ def test_a_run_that_can_tell_says_so_first():
     ("changes", "reason"),
     [
         ({"initial_dice": {"a": 0.3, "b": 0.3}}, "at no site is the model shown to be better than before the training"),
+        (
+            {"validation_interval": {"a": None, "b": None}},
+            "at no site is the model shown to be better than before the training, because none has 5 validation cases",
+        ),
         ({"worth": {**TOLD["worth"], "signal": 0.0}}, "in what they give, the sites differ by no more than noise"),
         ({"rounds": 1}, "1 round is too few for intervals of what each site needs"),
         ({"rounds": 9}, "9 rounds are too few for intervals of what each site needs"),

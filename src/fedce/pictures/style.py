@@ -118,8 +118,8 @@ def legend_beside(axes: Any) -> None:
         return
     _, labels = axes.get_legend_handles_labels()
     if labels:
-        longest = max(len(label) for label in labels) + 5  # With the line that the label names.
-        n_columns = max(1, int(figure.get_figwidth() / (LETTER * longest)))
+        column = LETTER * max(len(label) for label in labels) + 0.75  # With the line that it names, and a gap.
+        n_columns = max(1, int(figure.get_figwidth() / column))
         figure.set_figheight(figure.get_figheight() + 0.22 * -(-len(labels) // n_columns))
         figure.legend(loc="outside lower center", ncols=n_columns)
 

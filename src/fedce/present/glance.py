@@ -7,6 +7,7 @@ from typing import Any
 
 from fedce.base.config import Config
 from fedce.base.tables import BUILT_IN
+from fedce.core.scoring import MIN_CASES
 from fedce.present import sentences
 from fedce.present.worth import is_about_needs, is_told, shares_given, worth_sentences
 from fedce.questions.allocation import better_than_at_first
@@ -62,7 +63,9 @@ def verdict(results: Mapping[str, Any]) -> str:
 def _too_early(results: Mapping[str, Any]) -> list[str]:
     reasons = []
     if _knows_the_start(results) and not better_than_at_first(results):
-        reasons.append("at no site is the model shown to be better than before the training")
+        measured = any(ends is not None for ends in results["validation_interval"].values())
+        few = f", because none has {MIN_CASES} validation cases"
+        reasons.append(f"at no site is the model shown to be better than before the training{'' if measured else few}")
     if shares_given(results) and not is_told(results):
         reasons.append("in what they give, the sites differ by no more than noise")
     if is_about_needs(results) and results["rounds"] < MIN_ROUNDS:

@@ -6,6 +6,7 @@ from typing import Any
 from fedce.algorithms import built_in
 from fedce.algorithms.titles import printed_name
 from fedce.base.config import Config
+from fedce.data.pixels import FOREGROUND
 from fedce.present.columns import classes_of, labelled_lines
 from fedce.present.gains import gain_sentences, keeps_sentence
 from fedce.present.worth import alike_lines, is_about_needs
@@ -18,7 +19,9 @@ NOT_CHECKED = "No check for cheating was made: the guard and the free-rider dete
 def trained(results: Mapping[str, Any], config: Config) -> list[str]:
     n_sites, n_rounds = len(results["contributions"]), results["rounds"]
     rounds = f"{n_rounds} round{'s' if n_rounds > 1 else ''}"
-    what = [f"The model outlines {', '.join(classes)}."] if (classes := classes_of(results)) else []
+    # A single class without a name of its own says nothing.
+    classes = [name for name in classes_of(results) if name not in FOREGROUND]
+    what = [f"The model outlines {', '.join(classes)}."] if classes else []
     return [f"{n_sites} sites trained for {rounds} with {printed_name(config.algorithm)}.", *what]
 
 
@@ -56,6 +59,7 @@ def alarms(results: Mapping[str, Any], config: Config) -> list[str]:
     if raised:
         more = f"; and {len(raised) - MOST_ALARMS} more" if len(raised) > MOST_ALARMS else ""
         said = [f"{len(raised)} alarm{'s' if len(raised) > 1 else ''}: {'; '.join(raised[:MOST_ALARMS])}{more}."]
+        said.append("An alarm is a sign and no proof: honest sites raise some too.")
     if unused := results.get("rounds_unused"):
         whom = ", ".join(f"{site} in {n} of {results['rounds']} rounds" for site, n in unused.items())
         said.append(f"Updates with an alarm have no weight in the model and earn nothing: {whom}.")
