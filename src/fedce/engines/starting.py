@@ -33,6 +33,8 @@ from fedce.record.folder import RunFolder
 
 CARRIERS = {name: f"fedce.engines.{name}:run_here" for name in ("flower", "nvflare")}
 """Functions that run an experiment on this machine with an engine that is made for many machines."""
+PATIENCE = 60.0
+"""Seconds that a coordinator waits for the one before it to end."""
 MEMBER = TypeAdapter(Member)
 """Reads a member from a ledger, where tuples have become lists."""
 
@@ -210,7 +212,8 @@ def coordinate(
     resolved = resolve(config)
     if not run_folder.config_file.exists():
         run_folder = RunFolder.create(out, resolved)
-    with run_folder.lock(), Shelf(out) as shelf:
+    # A coordinator that is started again may find the one before still losing its engine, and with it the run.
+    with run_folder.lock(PATIENCE), Shelf(out) as shelf:
         run_folder.mend_ledger()
         run_folder.settle()
         if not run_folder.lines():  # Before the first line, the experiment may still change.

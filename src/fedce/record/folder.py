@@ -11,7 +11,6 @@ examples.png     an image of each site's first test case with what the model fin
 report.html
 """
 
-import fcntl
 import json
 import os
 import shutil
@@ -19,11 +18,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any
 
 from fedce.base import config as configs
 from fedce.base.errors import RunError
-from fedce.base.files import append_line, digest_of, read_sealed, write_bytes, write_sealed
+from fedce.base.files import append_line, digest_of, locked, read_sealed, write_bytes, write_sealed
 from fedce.record.entries import Continued, Line, Round, line_of
 from fedce.record.forms import Results, check
 from fedce.record.ledger import NO_LINE, Ledger, check_format, content_of, signed_text
@@ -165,13 +165,17 @@ class RunFolder:
         return self.config_file.is_file() and (self.lock_file.exists() or self.ledger_file.exists())
 
     @contextmanager
-    def lock(self) -> Iterator[None]:
-        """Keep other processes from working on this run; the lock ends with this process, however it ends."""
+    def lock(self, patience: float = 0.0) -> Iterator[None]:
+        """Keep other processes from working on this run; the lock ends with this process, however it ends.
+
+        `patience`: seconds in which a process that holds the lock may end.
+        """
+        end = monotonic() + patience
         with self.lock_file.open("w") as file:
-            try:
-                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise RunError(f"another process is working on {self.path}; wait for it, or stop it") from None
+            while not locked(file):
+                if monotonic() >= end:
+                    raise RunError(f"another process is working on {self.path}; wait for it, or stop it")
+                sleep(0.1)
             yield
 
     @property
