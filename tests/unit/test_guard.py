@@ -12,8 +12,9 @@ from fedce.core.messages import Reply
 from fedce.core.params import Params, gram, sketch
 from fedce.guard import Guarded
 from fedce.guard.evidence import KEPT, Claim, Updates, sketches_with
-from fedce.guard.guarded import GuardedTerms, Verdict, believed_novelty, suspects_after
+from fedce.guard.guarded import GuardedTerms, believed_novelty
 from fedce.guard.signs import Signs, look
+from fedce.guard.verdicts import Verdict, suspects_after
 from support import layout, params
 
 N = 4000
@@ -275,15 +276,20 @@ def test_what_is_only_unusual_loses_nothing(change):
 
 
 def test_an_error_that_the_own_score_contradicts_is_not_believed():
-    signs = replace(GOOD, excess=0.6)
+    signs = replace(GOOD, excess=0.6, most_excess=0.05)
     terms = Verdict.of(0.9, signs)
     assert terms.trust == 1
     assert terms.believed == pytest.approx(0.3)
+    assert terms.believed_excess == 0
     assert words_of(signs) == ["it claims an error that its own score contradicts"]
     # Rounding may carry a score past 1; no error is less than 0.
-    assert Verdict.of(0.9, replace(GOOD, excess=0.9 + 1e-6)).believed == 0
+    assert Verdict.of(0.9, replace(signs, excess=0.9 + 1e-6)).believed == 0
     assert Verdict.of(None, signs).believed is None
     assert Claim(None, 0.5, ()).excess is None
+    # Honest sites may claim a little more than is believed; they keep what is.
+    little = Verdict.of(0.4, replace(signs, excess=0.2))
+    assert little.believed == pytest.approx(0.25)
+    assert words_of(little.signs) == []
 
 
 def test_alike_sites_share():

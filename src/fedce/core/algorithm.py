@@ -324,6 +324,8 @@ class Replayer:
     """Computes credit, weights and shares again, from what a ledger holds of each round."""
 
     is_guarded = False
+    is_of_earlier_rules = False
+    """Whether the guard that judged these rounds had other rules than today's."""
 
     def __init__(self, algorithm: Algorithm) -> None:
         self.algorithm = algorithm

@@ -23,7 +23,7 @@ from fedce.data import Sites
 from fedce.data.splits import NAMES
 from fedce.federation.loop import Round, missing_of
 from fedce.federation.plan import Plan
-from fedce.guard.guarded import flags_by_guard
+from fedce.guard.verdicts import flags_by_guard
 from fedce.learning.pretrained import file_of
 from fedce.record.attendance import NO_REPLY
 from fedce.record.folder import RunFolder

@@ -12,8 +12,8 @@ from fedce.base.ranges import (
     IMAGES,
     LOSS,
     MAX_METRICS,
-    MAX_REPLICATES,
     METRIC,
+    N_REPLICATES,
     NOVELTY,
     SCORE,
     SECONDS,
@@ -90,8 +90,8 @@ def problem_of(reply: Reply, task: Task | None, needs_model: bool = True, layout
             return f"{name} {value} is not in {allowed}"
     if any(low > high for low, high in _intervals_of(reply)):
         return "sent an interval whose low end is above its high end"
-    if len(reply.error_replicates) > MAX_REPLICATES:
-        return f"sent {len(reply.error_replicates)} replicates of its error, at most {MAX_REPLICATES} are taken"
+    if len(reply.error_replicates) not in (0, N_REPLICATES):
+        return f"sent {len(reply.error_replicates)} replicates of its error, and {N_REPLICATES} were asked for"
     if task.action == "evaluate" and (reply.evaluation is None or not reply.evaluation.test_dice_by_class):
         return "sent no evaluation"
     if reply.evaluation is not None and (problem := _problem_of_metrics(reply.evaluation)):

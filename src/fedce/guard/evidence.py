@@ -7,8 +7,8 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from math import inf
-from statistics import median, median_high
+from math import inf, sqrt
+from statistics import fmean, median, median_high, pstdev
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,13 +41,8 @@ LEAST_ROOM = 0.4
 the way to identity."""
 LEAST_SITES_FOR_TWINS = 5
 """Among fewer sites, two ordinary ones beside rare ones look like twins."""
-FIRST_CLAIMS = 10
-"""During this many first rounds, honest sites fare hardly worse without their own part in the model than its weight
-says."""
-SLACK, LATE_SLACK = 0.1, 0.55
-"""By how much more than its weight a site may fare worse without its own part in the model: SLACK in the first rounds,
-and for good if the site claimed more then; LATE_SLACK later. With batch norm and plain SGD an honest rare site comes to
-0.27 late in a run, because the others' model does not have the statistics of its images."""
+FAR_OFF, ROUNDED = 6.0, 0.002
+"""The mean of resampled errors lies within so many standard errors, and rounding, of the error."""
 ROUNDS_OF_COHERENCE = 3
 KEPT = 20
 """The last 20 updates of a site are kept; sending one of them again is a sign."""
@@ -72,6 +67,14 @@ class Claim:
     def excess(self) -> float | None:
         """The site's error without its part in the model, minus its error with it."""
         return None if self.error is None or self.score is None else self.error - (1 - self.score)
+
+    @property
+    def is_supported(self) -> bool:
+        """Whether an error is claimed, and the errors on resampled cases vary around it."""
+        if self.error is None or not self.replicates:
+            return self.error is not None
+        n = len(self.replicates)
+        return abs(fmean(self.replicates) - self.error) <= FAR_OFF * pstdev(self.replicates) / sqrt(n) + ROUNDED
 
     @property
     def is_uniform(self) -> bool:
@@ -100,8 +103,8 @@ class Updates:
     suspects: Container[str] = ()
     """Sites that went against the others or themselves before, and have not returned."""
     round_no: int = TWINS_FROM
-    doubted: Container[str] = ()
-    """Sites that contradicted themselves in the first rounds."""
+    moved: Mapping[str, float] = field(default_factory=dict)
+    """How far each site's part moved the model that it was sent: squared distances."""
 
     @cached_property
     def _norms(self) -> NDArray[np.float64]:
@@ -143,6 +146,15 @@ class Updates:
 
     def repetition(self, site: str) -> float | None:
         return _repetition(self.kept[site], self.kept.get(""))
+
+    def distance(self, site: str) -> float:
+        return self.moved.get(site, 0.0)
+
+    def excess(self, site: str) -> float | None:
+        return self.claims[site].excess if self.claims[site].is_supported else None
+
+    def owes_error(self, site: str) -> bool:
+        return site in self.moved and not self.claims[site].is_supported
 
 
 @dataclass(frozen=True)
@@ -229,10 +241,6 @@ class Likenesses:
         rounds_alike = {sites[j]: max(before.get(sites[j], 0) + 1, ROUNDS_ALIKE if is_copy[j] else 0) for j in now}
         twins = {sites[j]: float(alike[j]) for j in now if rounds_alike[sites[j]] >= ROUNDS_ALIKE}
         return Alike(float(likeness.max()), rounds_alike, twins)
-
-
-def slack_of(is_doubted: bool, round_no: int) -> float:
-    return SLACK if is_doubted or round_no <= FIRST_CLAIMS else LATE_SLACK
 
 
 def _agreement(cosines: NDArray[np.float64], voices: Sequence[int], i: int) -> float | None:

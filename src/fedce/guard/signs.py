@@ -14,12 +14,10 @@ from fedce.guard.evidence import (
     ROUNDS_ALIKE,
     ROUNDS_TO_RELATE,
     SAME,
-    SLACK,
     STILL,
     Likenesses,
     Opinions,
     Updates,
-    slack_of,
 )
 from fedce.guard.sign import ZERO_UPDATE, Sign
 
@@ -35,6 +33,8 @@ OPPOSED, UNRELATED = -0.25, 0.03
 mean is over enough rounds, its updates have nothing to do with theirs."""
 INCOHERENT = 0.25
 """A site that continues in its own direction less than this fraction of the others' median sends noise."""
+OVERSTATED = 0.25
+"""An error so much above what is believed is said to readers; honest sites come to 0.1."""
 MOST_TWINS_NAMED = 3
 ADVERSE = Flag("adverse", "its updates go against the others' or have nothing to do with them")
 LIKE_OTHERS = Flag("twin", "its updates are nearly those of several others")
@@ -124,14 +124,16 @@ class Signs:
         default=False,
     )
     """Whether the site's validation images are a single one, repeated."""
-    excess: float | None = seen(Updates, lambda updates, site: updates.claims[site].excess, default=None)
+    excess: float | None = seen(Updates, lambda updates, site: updates.excess(site), default=None)
     """The site's error without its part in the model, minus its error with it."""
     weight: float = seen(Updates, lambda updates, site: updates.weights[site], default=0.0)
     """The site's weight in the model."""
-    slack: float = seen(
-        Updates, lambda updates, site: slack_of(site in updates.doubted, updates.round_no), default=SLACK
-    )
-    """By how much more than its weight the site's error may exceed what its own score says."""
+    moved: float = seen(Updates, lambda updates, site: updates.distance(site), default=0.0)
+    """How far the site's part moved the model that it was sent: the squared distance to the model without it."""
+    most_excess: float | None = None
+    """The largest excess that is believed (guard/claims.py); None if none is claimed."""
+    owes_error: bool = seen(Updates, lambda updates, site: updates.owes_error(site), default=False)
+    """Whether the site was asked for its error, could measure it, and sent none that its resampled cases support."""
 
     @property
     def bad(self) -> list[Flag]:
@@ -159,8 +161,12 @@ class Signs:
         return not is_back if self.suspected else turned
 
     @property
+    def overstates(self) -> bool:
+        return self.excess is not None and self.most_excess is not None and self.excess > self.most_excess
+
+    @property
     def contradicts_itself(self) -> bool:
-        return self.excess is not None and self.excess > self.slack + self.weight
+        return self.excess is not None and self.most_excess is not None and self.excess > self.most_excess + OVERSTATED
 
     @property
     def trust(self) -> float:

@@ -8,8 +8,8 @@ from fedce.base.files import digest_of
 from fedce.base.ranges import NOVELTY, SCORE
 from fedce.core.algorithm import Algorithm
 from fedce.guard.border import FAR_STATISTICS, HARMFUL_STATISTICS, SEEN_AT_THE_BORDER
-from fedce.guard.guarded import flags_by_guard
 from fedce.guard.statistics import FAR, is_harmful
+from fedce.guard.verdicts import flags_by_guard
 from fedce.record.checks import Part
 from fedce.record.entries import Continued, End, Round
 from fedce.record.folder import RunFolder
@@ -91,6 +91,10 @@ class Replayed(Part):
         if self.algorithm.traits.weights_are_measured:
             what = "shares"
             self.unchecked.append(f"the weights of {name}: they follow from the models, which the ledger does not hold")
+        if replayer.is_of_earlier_rules:
+            self.unchecked.append(
+                "what the guard concluded from its signs: the guard of an earlier version had other rules"
+            )
         self.facts.append(f"{what} of {len(rounds)} rounds worked out again")
 
     def _is_recorded(self, algorithm: Algorithm, rounds: NumberedRounds) -> bool:
