@@ -175,6 +175,8 @@ def about_run(plan: Plan, run_folder: RunFolder) -> dict[str, Any]:
         # Empty if what each site gives to the others is measured; otherwise why it is not.
         "no_worth": plan.no_worth,
         "worth_rule": RULE,
+        # The paper's arithmetic knows no presence.
+        "presence": plan.config.guard != "off",
         "sites": sites,
     }
 

@@ -6,7 +6,7 @@ from typing import Any
 from fedce.algorithms import built_in
 from fedce.algorithms.titles import printed_name
 from fedce.base.config import Config
-from fedce.present.columns import labelled_lines
+from fedce.present.columns import labelled_lines, presence_lines
 from fedce.present.gains import gain_sentences, keeps_sentence
 from fedce.present.worth import alike_lines, is_about_needs, worth_sentences
 
@@ -39,7 +39,7 @@ def summary(
     if results["algorithm"] != "standalone":
         sentences += _order(results["order_settled_from"], results["rounds"])
     sentences += [truth["sentence"] for truth in measured]
-    sentences += [_lowest_dice(results), *labelled_lines(results)]
+    sentences += [_lowest_dice(results), *presence_lines(results), *labelled_lines(results)]
     alarms = [f"{site}: {flag}" for site, flags in results["flags"].items() for flag in flags]
     plural = "s" if len(alarms) > 1 else ""
     nothing = NO_ALARM if looked_for_cheats(config) else NOT_CHECKED

@@ -87,6 +87,8 @@ class Session(Line):
     """Why it is not measured what each site gives to the others; empty: it is; None: an earlier version."""
     worth_rule: Count | None = None
     """The number of the rule by which worth follows from the ballots."""
+    presence: bool = False
+    """Whether contributions are multiplied by presence; earlier versions did not."""
     sites: Mapping[str, DataFacts]
 
     @property

@@ -116,6 +116,8 @@ class Results(Form):
     no_intervals: str | None = None
     intervals_over_rounds: list[_Band] = []
     order_settled_from: Count | None
+    presence: dict[str, Share] = {}
+    """Empty in runs of an earlier version, and if the guard is off."""
     worth: _Worth | None = None
     """None in runs of an earlier version."""
     reconstruction: dict[str, Number] = {}

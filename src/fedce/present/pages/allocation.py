@@ -6,6 +6,7 @@ from pathlib import Path
 
 from fedce.algorithms.titles import printed_name
 from fedce.base.files import write_bytes
+from fedce.present.columns import presence_lines
 from fedce.present.pages import page
 from fedce.present.sentences import in_doubt
 from fedce.questions.allocation import Payout, money
@@ -38,7 +39,12 @@ def write_allocation(
         floor=floor,
         cap=cap,
         intervals=chosen.low is not None,
-        summary=[*override(overridden), *summary(payouts, rule), *in_doubt(found.doubt)],
+        summary=[
+            *override(overridden),
+            *summary(payouts, rule),
+            *(presence_lines(found.results) if rule == "contribution" else []),
+            *in_doubt(found.doubt),
+        ],
         rules=list(payouts),
         rows=[_row(site, payouts, chosen) for site in chosen.amounts],
     )
