@@ -13,6 +13,7 @@ import numpy as np
 from PIL import Image
 
 from fedce.base.identity import Identity, coordinator
+from fedce.base.ranges import N_REPLICATES
 from fedce.core.algorithm import State
 from fedce.core.messages import Evaluation, Reply, Task
 from fedce.core.params import Entry, Layout, Params, Stays, part_of, shared_layout
@@ -67,7 +68,7 @@ class FakeSite:
         return self.score_of(w)
 
     def score_replicates(self, w: Params) -> tuple[float, ...]:
-        return (self.score_of(w), self.score_of(w))
+        return (self.score_of(w),) * N_REPLICATES
 
     def adapted(self, w: Params) -> Params:
         return w

@@ -149,9 +149,25 @@ def hold(site, k, update, error, score, sent, before):
     return length * (held.normal(size=N) + 0.1 * wobble.normal(size=N)), error, score
 
 
+def mirror(site, k, update, error, score, sent, before):
+    """An honest update and one held direction, which the partner adds with the opposite sign."""
+    held = np.random.default_rng(7).normal(size=N)
+    way = 1 if site == "b" else -1
+    return update + way * 1.5 * np.linalg.norm(update) * held / np.linalg.norm(held), error, score
+
+
+def grow_late(site, k, update, error, score, sent, before):
+    return (3 if k >= 25 else 1) * update, error, score
+
+
+def overstate(site, k, update, error, score, sent, before):
+    """Always claims 0.2 more than is true, which no single round contradicts."""
+    return update, min(error + 0.2, 1.0), score
+
+
 ATTACKS = [
     *((attack, ("b",)) for attack in (zero, noise, flip, weakly_flip, hold, replay, echo, inflate)),
-    *((attack, ("b", "d")) for attack in (zero, noise, flip, weakly_flip, replay, echo, inflate, collude)),
+    *((attack, ("b", "d")) for attack in (zero, noise, flip, weakly_flip, replay, echo, inflate, collude, mirror)),
 ]
 
 
@@ -171,6 +187,26 @@ def test_without_the_guard_they_do(attack, attackers):
     honest, attacked = run(algorithm=plain), run(attack, attackers, algorithm=plain)
     gained = sum(attacked.shares[site] for site in attackers) / sum(honest.shares[site] for site in attackers)
     assert gained > 1.1
+
+
+def test_overstating_a_little_in_every_round_gains_little():
+    honest, attacked = run(), run(overstate)
+    assert attacked.shares["b"] / honest.shares["b"] < 1.25
+    without = run(overstate, algorithm=FedCE()).shares["b"] / run(algorithm=FedCE()).shares["b"]
+    assert without > 1.4
+    both = run(overstate, ("b", "d"))
+    assert (both.shares["b"] + both.shares["d"]) / (honest.shares["b"] + honest.shares["d"]) < 1.25
+
+
+def test_pairs_that_cancel_and_sudden_length_are_seen():
+    for attack, who, word in (
+        (mirror, ("b", "d"), "its own direction cancels that of another site"),
+        (grow_late, ("b",), "its update is far longer than its updates before"),
+    ):
+        state = run(attack, who)
+        said = {site: words_of(verdict.signs) for site, verdict in state.own.verdicts.items()}
+        assert {site for site, words in said.items() if words == [word]} == set(who)
+        assert all(words == [] for site, words in said.items() if site not in who)
 
 
 def test_twins_are_paid_once():

@@ -61,7 +61,8 @@ class Config(Table):
     """For every algorithm, leave out updates and running statistics that are harmful, not just unusual (docs/trust.md).
     off: replies are checked only for form, range, layout and finite numbers, and the arithmetic is the paper's."""
     max_length: Annotated[float, Field(gt=1)] = 6.0
-    """With guard = "standard": reject an update longer than this multiple of the round's median length; inf: never."""
+    """With guard = "standard": shorten an update that is longer than this multiple of the round's median length; inf:
+    never."""
     alone: bool = False
     """Also train each site alone, with as many steps, so that the results say what the site gains by the federation."""
     personalise: Annotated[int, Field(ge=0)] = 0

@@ -13,11 +13,13 @@ from fedce.core.recorded import Flag
 from fedce.guard.border import (
     FAR_STATISTICS,
     HARMFUL_STATISTICS,
+    SHORTENED,
     STANDARD,
     Limits,
     flags_of,
     outliers_of,
     problem_of,
+    shortened,
     trained_of,
     weights_before,
 )
@@ -93,6 +95,8 @@ class CheckedAsk:
     far: Mapping[str, float] = field(default_factory=dict)
     strangers: tuple[str, ...] = ()
     """Sites whose running statistics are not used."""
+    shortened: tuple[str, ...] = ()
+    """Sites whose update was too long."""
     n_models: int = 0
 
     def ask(self, tasks: Sequence[Task]) -> list[Reply]:
@@ -118,11 +122,16 @@ class CheckedAsk:
         outliers = outliers_of(sound, by_site, self.rules.limits.max_length) if self.rules.limits else {}
         self.rejected |= outliers
         usable = [reply for reply in sound if reply.site not in outliers]
+        if self.rules.limits:
+            short = shortened(usable, by_site, self.rules.limits.max_length)
+            self.shortened = tuple(short)
+            usable = [replace(reply, params=short.get(reply.site, reply.params)) for reply in usable]
         if tasks[0].action == "train":
             usable = self._with_useful_statistics(usable, by_site)
             for reply in usable:
                 task = by_site[reply.site]
-                if flags := flags_of(reply, task) + self._about_statistics(reply.site):
+                long = (SHORTENED,) if reply.site in self.shortened else ()
+                if flags := flags_of(reply, task) + long + self._about_statistics(reply.site):
                     self.flags[reply.site] = flags
                 self.replies[reply.site] = replace(reply, params=None)
                 if reply.params is not None:

@@ -99,6 +99,7 @@ def rounds(
                 sites=sites,
                 expelled=expelled,
                 strangers=checked.strangers,
+                shortened=checked.shortened,
                 scores=scores,
                 best=state.params if is_best else state.best,
             ),

@@ -43,6 +43,8 @@ LEAST_SITES_FOR_TWINS = 5
 """Among fewer sites, two ordinary ones beside rare ones look like twins."""
 FAR_OFF, ROUNDED = 6.0, 0.002
 """The mean of resampled errors lies within so many standard errors, and rounding, of the error."""
+ROUNDS_OF_LENGTHS = 5
+"""After this many rounds it is known how long a site's updates usually are."""
 ROUNDS_OF_COHERENCE = 3
 KEPT = 20
 """The last 20 updates of a site are kept; sending one of them again is a sign."""
@@ -62,6 +64,8 @@ class Claim:
     """The site's mean agreement with the others, up to the last round."""
     rounds_alike: Mapping[str, int] = field(default_factory=dict)
     """Sites alike this one, and for how many rounds in a row, up to the last round."""
+    rounds_opposite: Mapping[str, int] = field(default_factory=dict)
+    """Sites whose own direction cancels this one's, and for how many rounds in a row, up to the last round."""
 
     @property
     def excess(self) -> float | None:
@@ -105,6 +109,8 @@ class Updates:
     round_no: int = TWINS_FROM
     moved: Mapping[str, float] = field(default_factory=dict)
     """How far each site's part moved the model that it was sent: squared distances."""
+    lengths_before: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    """Lengths of each site's last updates, in medians of their rounds."""
 
     @cached_property
     def _norms(self) -> NDArray[np.float64]:
@@ -138,6 +144,13 @@ class Updates:
         """`own_coherence` divided by the other sites' median `own_coherence`."""
         own = self.own_coherence
         return {site: _relative(own[site], [value for other, value in own.items() if other != site]) for site in own}
+
+    def jump(self, site: str) -> float | None:
+        """How much longer the update is than the site's updates usually are."""
+        before = self.lengths_before.get(site, ())
+        if len(before) < ROUNDS_OF_LENGTHS or (usual := median(before)) <= 0:
+            return None
+        return self.lengths[site] / usual
 
     def turn(self, site: str) -> float | None:
         """Cosine of the site's update with its own last one."""

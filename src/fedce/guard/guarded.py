@@ -20,7 +20,7 @@ from fedce.core.wrapping import Wrapping, of_inner
 from fedce.guard.claims import Book, Books, squared_distances
 from fedce.guard.evidence import Claim, Updates, sketches_with
 from fedce.guard.signs import Signs, look
-from fedce.guard.verdicts import Verdict, believed_errors, books_of, suspects_after, with_bounds
+from fedce.guard.verdicts import Verdict, believed_errors, books_of, lengths_with, suspects_after, with_bounds
 
 PROBATION = 5
 """Number of rounds after which the guard knows a site."""
@@ -41,6 +41,8 @@ class GuardState:
     """How far the part of each site moved the last common model: squared distances."""
     books: Mapping[str, Book] = field(default_factory=dict)
     """What each site claimed so far beyond what its own score says."""
+    lengths: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """Lengths of each site's last updates that were used, in medians of their rounds."""
     verdicts: Mapping[str, Verdict] = field(default_factory=dict)
     """The verdicts of the last round."""
 
@@ -113,7 +115,8 @@ class Guarded(Wrapping):
                 entered,
                 suspects=own.suspects,
                 round_no=state.round_no,
-                moved={site: far for site, far in own.moved.items() if site not in state.strangers},
+                moved={site: far for site, far in own.moved.items() if site not in state.strangers + state.shortened},
+                lengths_before=own.lengths,
             )
         )
         signs = with_bounds(signs, own.books)
@@ -192,6 +195,7 @@ class Guarded(Wrapping):
             suspects_after(state.own.suspects, found.verdicts),
             self._moved(found.believed, entering),
             books_of(state.own.books, found.verdicts),
+            lengths_with(state.own.lengths, found.verdicts),
             found.verdicts,
         )
         return replace(after, own=own)
@@ -307,6 +311,7 @@ def claim_of(reply: Reply, last: Verdict | None) -> Claim:
         was_uniform=last.signs.uniform,
         mean_agreement=last.signs.mean_agreement,
         rounds_alike=last.signs.rounds_alike,
+        rounds_opposite=last.signs.rounds_opposite,
     )
 
 

@@ -19,6 +19,7 @@ from fedce.guard.evidence import (
     Opinions,
     Updates,
 )
+from fedce.guard.opposites import ROUNDS_OPPOSITE, Opposites
 from fedce.guard.sign import ZERO_UPDATE, Sign
 
 AGAINST = -0.5
@@ -35,11 +36,13 @@ INCOHERENT = 0.25
 """A site that continues in its own direction less than this fraction of the others' median sends noise."""
 OVERSTATED = 0.25
 """An error so much above what is believed is said to readers; honest sites come to 0.1."""
+JUMP = 2.0
+"""Longer than the site's usual update by this factor; honest sites come to 1.3."""
 MOST_TWINS_NAMED = 3
 ADVERSE = Flag("adverse", "its updates go against the others' or have nothing to do with them")
 LIKE_OTHERS = Flag("twin", "its updates are nearly those of several others")
 CONTRADICTION = Flag("contradiction", "it claims an error that its own score contradicts")
-E = TypeVar("E", Updates, Opinions, Likenesses)
+E = TypeVar("E", Updates, Opinions, Likenesses, Opposites)
 
 
 def twin_of(site: str) -> Flag:
@@ -64,6 +67,16 @@ class Signs:
         Sign(ZERO_UPDATE, lambda its: its.length < STILL),
     )
     """Length of the update, divided by the round's median length."""
+    jump: float | None = seen(
+        Updates,
+        lambda updates, site: updates.jump(site),
+        Sign(
+            Flag("jump", "its update is far longer than its updates before"),
+            lambda its: its.jump is not None and its.jump > JUMP,
+        ),
+        default=None,
+    )
+    """Length of the update, divided by the median length of the site's last updates."""
     agreement: float | None = seen(
         Opinions,
         lambda others, site: others.agreements[site],
@@ -113,6 +126,16 @@ class Signs:
     own updates from round to round (1)."""
     rounds_alike: Mapping[str, int] = seen(Likenesses, lambda pairs, site: pairs.of(site).rounds_alike, default={})
     """Sites alike this one, and for how many rounds in a row."""
+    rounds_opposite: Mapping[str, int] = seen(
+        Opposites,
+        lambda pairs, site: pairs.rounds(site),
+        Sign(
+            Flag("opposite", "its own direction cancels that of another site"),
+            lambda its: any(n >= ROUNDS_OPPOSITE for n in its.rounds_opposite.values()),
+        ),
+        default={},
+    )
+    """Sites whose own direction cancels this one's, and for how many rounds in a row."""
     twins: Mapping[str, float] = seen(Likenesses, lambda pairs, site: pairs.of(site).twins, default={})
     """Sites whose updates are alike, and how much: 1 is the same site twice."""
     uniform: bool = seen(Updates, lambda updates, site: updates.claims[site].is_uniform, default=False)
@@ -199,11 +222,14 @@ def look(updates: Updates) -> dict[str, Signs]:
     opinions = Opinions(updates, frozenset(site for site, found in signs.items() if found.is_bad))
     signs = {site: replace(found, **_found(opinions, site)) for site, found in signs.items()}
     good = (site for site, found in signs.items() if not found.is_bad and found.coherence is not None)
-    likenesses = Likenesses(updates, frozenset(good))
-    return {site: replace(found, **_found(likenesses, site)) for site, found in signs.items()}
+    known = frozenset(good)
+    likenesses, opposites = Likenesses(updates, known), Opposites(updates, known)
+    return {
+        site: replace(found, **_found(likenesses, site), **_found(opposites, site)) for site, found in signs.items()
+    }
 
 
-def _found(evidence: Updates | Opinions | Likenesses, site: str) -> dict[str, Any]:
+def _found(evidence: Updates | Opinions | Likenesses | Opposites, site: str) -> dict[str, Any]:
     """What the evidence shows of a site."""
     shown = (one for one in fields(Signs) if one.metadata.get("by") is type(evidence))
     return {one.name: one.metadata["of"](evidence, site) for one in shown}

@@ -6,6 +6,7 @@ from typing import Any
 
 from fedce.core.recorded import Facts, Flag
 from fedce.guard.claims import Book, Books, books_after, most_believed
+from fedce.guard.evidence import KEPT
 from fedce.guard.signs import CONTRADICTION, Signs
 
 
@@ -82,6 +83,15 @@ def with_bounds(signs: Mapping[str, Signs], books: Books) -> dict[str, Signs]:
 def books_of(books: Books, verdicts: Mapping[str, Verdict]) -> dict[str, Book]:
     believed = {site: found for site, verdict in verdicts.items() if (found := verdict.believed_excess) is not None}
     return books_after(books, {site: verdicts[site].signs.moved for site in believed}, believed)
+
+
+def lengths_with(
+    before: Mapping[str, Sequence[float]], verdicts: Mapping[str, Verdict]
+) -> dict[str, tuple[float, ...]]:
+    """The lengths kept so far, and this round's; an update that is not used does not count as usual."""
+    now = {site: verdict.signs.length for site, verdict in verdicts.items() if verdict.trust > 0}
+    longer = {site: (*before.get(site, ()), length)[-KEPT:] for site, length in now.items()}
+    return {**{site: tuple(lengths) for site, lengths in before.items()}, **longer}
 
 
 def suspects_after(before: Sequence[str], verdicts: Mapping[str, Verdict]) -> tuple[str, ...]:
