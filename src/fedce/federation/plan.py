@@ -230,7 +230,14 @@ class Participants(Plan):
         reply, memory = perform(
             self.algorithm, self.hospital(task.site), task, memory, self.learner.initial, self.wanted
         )
-        return attacks.said(reply, self.config.freerider.plant.get(task.site)), memory
+        plant = self.config.freerider.plant
+        kind = plant.get(task.site)
+        there = [site for site in self.members if site not in self.config.leave_out]
+        return attacks.said(reply, kind, attacks.models_without_them(kind, there, len(task.models), plant)), memory
+
+    def is_there(self, task: Task) -> bool:
+        """Whether the task's site answers; a planted cheat may stay away."""
+        return attacks.is_there(task, self.config.n_rounds, self.config.freerider.plant)
 
     def play_first_round(self) -> FirstRound:
         """What each site does in the first round; it does not depend on the other sites."""

@@ -73,7 +73,7 @@ class Attendance(Part):
         if site in config.leave_out:
             return (LEFT_OUT,)
         if was_asked:
-            return () if self.is_local else (NO_REPLY,)
+            return () if self.is_local and site not in config.freerider.plant else (NO_REPLY,)
         algorithm = algorithms.built_in(config)
         expels = algorithm is None or algorithm.traits.expels
         return (
