@@ -9,6 +9,7 @@ model.safetensors, models/<site>.safetensors where each site has its own
 cases.csv        the metrics of every test case, if the sites are on this machine
 examples.png     an image of each site's first test case with what the model finds in it
 report.html
+attestation-N.json, attestation-N.tsr   the ledger's first N lines, attested; the time stamp of that
 """
 
 import fcntl
@@ -60,6 +61,11 @@ class RunFolder:
         self._last_line: str | None = None
         self._lines_read: list[str] = []
         self._ledger = Ledger()
+
+    @property
+    def attestation_files(self) -> list[Path]:
+        """The attestations of the ledger, by their number of lines."""
+        return sorted(self.path.glob("attestation-*.json"), key=lambda path: (len(path.name), path.name))
 
     def site_model_file(self, site: str) -> Path:
         return self.path / "models" / f"{site}.safetensors"
@@ -146,6 +152,7 @@ class RunFolder:
             *self.path.glob("value-*.json"),
             *self.path.glob("member-*.html"),
             *self.path.glob("allocation.*"),
+            *self.path.glob("attestation-*.*"),
         )
         for file in (*files, *extra, self.ledger_file, self.config_file, self.lock_file):
             file.unlink(missing_ok=True)
