@@ -1,4 +1,4 @@
-"""Commands about a run's record: ledger, keys, publication, and allocation of money."""
+"""Commands about a run's record: ledger, publication, and allocation of money."""
 
 import sys
 from dataclasses import asdict
@@ -154,6 +154,20 @@ def _countersign(run: "RunFolder", chosen: "Attestation", key: Path) -> str:
 
 @ledger.command()
 @run_argument
+@click.argument("notices", metavar="FILE...", type=PATH, nargs=-1, required=True)
+@one_line_errors
+def add(run_folder: Path, notices: tuple[Path, ...]) -> None:
+    """Enter signed notices of members in the ledger: of a new key, a revoked key or a withdrawal."""
+    from fedce.record.folder import RunFolder
+    from fedce.record.notices import enter, read_notice
+
+    run = RunFolder.open(run_folder)
+    for path in notices:
+        click.echo(f"{path} {enter(run, read_notice(path), str(path))}")
+
+
+@ledger.command()
+@run_argument
 @one_line_errors
 def show(run_folder: Path) -> None:
     """Print the ledger, a line for each entry."""
@@ -165,37 +179,6 @@ def show(run_folder: Path) -> None:
         when = datetime.fromtimestamp(line.time, UTC).strftime("%Y-%m-%d %H:%M:%S")
         # Text that a site wrote into a line is made harmless for the terminal.
         click.echo(f"{number:4} {when} {printable(line.kind):6} {printable(line.summary)}")
-
-
-@click.group()
-def keys() -> None:
-    """Make and show keys: a site's key proves its identity, signs what it sends, and never leaves the site."""
-
-
-@keys.command()
-@click.argument("path", metavar="FILE", type=PATH)
-@one_line_errors
-def new(path: Path) -> None:
-    """Make a private key that only its owner can read, and print its public key for the coordinator."""
-    from fedce.base.identity import Identity
-
-    path = path.expanduser()
-    if path.exists():
-        raise ConfigError(f"{path} exists; 'fedce keys show {path}' prints its public key")
-    click.echo(Identity.at(path).public)
-
-
-@keys.command("show")
-@click.argument("path", metavar="[FILE]", required=False, type=PATH)
-@one_line_errors
-def show_key(path: Path | None) -> None:
-    """Print the public key of a private key; without FILE, that of this machine's coordinator ($FEDCE_KEY)."""
-    from fedce.base.identity import Identity, coordinator_file
-
-    path = path.expanduser() if path else coordinator_file()
-    if not path.exists():
-        raise ConfigError(f"{path} does not exist; 'fedce keys new {path}' makes a key")
-    click.echo(Identity.at(path).public)
 
 
 @click.command()

@@ -5,7 +5,7 @@ that lines which were there are gone or changed; lines that were added since are
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -188,18 +188,21 @@ def attach_stamp(attestation: Attestation, reply: Path) -> Path:
 
 
 class Attested(Part):
-    """The ledger still has the lines that were attested, and who vouches for them."""
+    """The ledger still has the lines that were attested, and who vouches for them.
+
+    `keys_after` gives, for a number of lines, the keys that were valid then or came later, and their sites.
+    """
 
     def __init__(
         self,
         files: Sequence[Path],
         lines: Sequence[str],
         coordinator: str,
-        site_by_key: Mapping[str, str],
+        keys_after: Callable[[int], Mapping[str, str]],
         authority: Path | None,
     ) -> None:
         super().__init__()
-        self.coordinator, self.site_by_key, self.authority = coordinator, site_by_key, authority
+        self.coordinator, self.keys_after, self.authority = coordinator, keys_after, authority
         hashes = [sha256(line.encode()).hexdigest() for line in lines]
         for path in files:
             try:
@@ -217,14 +220,16 @@ class Attested(Part):
         if not envelope.is_signed_by(self.coordinator):
             self.problems.append(f"{name} is not signed by the coordinator {self.coordinator or '(there is none)'}")
             return
-        members = []
+        members, site_by_key = [], self.keys_after(head.n_lines)
         for key in envelope.signatures:
             if not envelope.is_signed_by(key):
-                self.problems.append(f"{name}: the signature of {self.site_by_key.get(key, key)} does not fit")
-            elif key in self.site_by_key:
-                members.append(self.site_by_key[key])
+                self.problems.append(f"{name}: the signature of {site_by_key.get(key, key)} does not fit")
+            elif key in site_by_key:
+                members.append(site_by_key[key])
             elif key != self.coordinator:
-                self.unchecked.append(f"{name}, signed by {key}: whose key this is; give it with --site NAME=KEY")
+                self.unchecked.append(
+                    f"a signature on {name}: no member had the key {key} then; give its owner with --site NAME=KEY"
+                )
         if not fits:
             return
         whose = f"countersigned by {', '.join(sorted(members))}" if members else "countersigned by no known member"

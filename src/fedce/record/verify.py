@@ -13,11 +13,12 @@ from fedce.record.attendance import Attendance, Draws
 from fedce.record.attestations import Attested
 from fedce.record.ballots import BallotsHeld
 from fedce.record.checks import Part
-from fedce.record.entries import Continued, End, Join, Line, Resume, Round, Session, Start, line_of
+from fedce.record.entries import Continued, End, Line, Resume, Round, Session, Start, line_of
 from fedce.record.folder import RunFolder
 from fedce.record.ledger import NO_LINE, Ledger, check_format, content_of
 from fedce.record.numbers import Replayed, ResultsAgain, Statistics
 from fedce.record.signatures import Signatures
+from fedce.record.standing import Standings
 
 NEW_FIELDS: Mapping[int, Mapping[str, tuple[str, ...]]] = {
     2: {"start": ("config_file",), "end": ("files", "evaluations")},
@@ -113,7 +114,7 @@ def _verified(run: RunFolder, known: FromElsewhere | None = None) -> tuple[Verdi
     hashes = [sha256(line.encode()).hexdigest() for line in lines]
     contents, problems = _contents(lines)
     if not contents:
-        gone = Attested(_attestations(run, known), lines, known.coordinator or "", {}, known.authority)
+        gone = Attested(_attestations(run, known), lines, known.coordinator or "", lambda n: {}, known.authority)
         return Verdict((*problems, f"{run.ledger_file} is empty or missing", *gone.problems), ()), None
     check_format(contents.get(1), run.ledger_file)
     found = Part()
@@ -145,8 +146,9 @@ def _check_attested(run: RunFolder, lines: Sequence[str], ledger: Ledger, known:
     """Compare the ledger with its attestations, even if some of its lines can't be read."""
     files = _attestations(run, known)
     key = known.coordinator or (ledger.start.coordinator if ledger.start else "")
-    site_by_key = {line.key: line.site for line in ledger.of(Join)} | {key: site for site, key in known.keys.items()}
-    found.add(Attested(files, lines, key, site_by_key, known.authority))
+    standings = Standings.of(ledger) if ledger.start else Standings("", "")
+    pinned = {own: site for site, own in known.keys.items()}
+    found.add(Attested(files, lines, key, lambda n: standings.site_by_key(n) | pinned, known.authority))
     if not files and known.head is None:
         found.unchecked.append(
             "whether lines at the end were cut off, or all made anew: no attestation is here; "
