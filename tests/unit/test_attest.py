@@ -186,7 +186,7 @@ def test_members_countersign_and_are_named(run: RunFolder, attested: Attestation
         assert keys[name] in signed.output
     added = fedce("ledger", "attest", run.path, "--add", copies[0], "--add", copies[1])
     assert "3 signatures" in added.output
-    assert len([reason for reason in verify(run).unchecked if "no member had the key" in reason]) == 2
+    assert len([reason for reason in verify(run).unchecked if "no member had this key then" in reason]) == 2
     pinned = [part for name, key in keys.items() for part in ("--site", f"{name}={key}")]
     verdict = verify(run, keys=keys)
     assert any("countersigned by north, south" in fact for fact in verdict.facts)

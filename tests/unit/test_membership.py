@@ -17,6 +17,7 @@ from fedce.federation.lines import versions
 from fedce.federation.plan import resolve
 from fedce.federation.session import Observer
 from fedce.present.pages.run import write_report
+from fedce.record.attestations import Attestation, attest, countersign
 from fedce.record.entries import Change
 from fedce.record.folder import RunFolder
 from fedce.record.notices import enter, line_for, read_notice, signed_notice, take_waiting, write_notice
@@ -138,6 +139,28 @@ def test_a_key_is_changed_without_a_missed_round(rotated: Federation):
     assert Identity.at(earlier).public == rotated.before
     assert rotated.notices == [f"site2 changed its key to {new}"]
     assert not list(run.notices_folder.iterdir())
+
+
+def test_a_countersignature_counts_by_a_key_that_was_valid_then_or_came_later(rotated: Federation, tmp_path: Path):
+    run = copy_of(rotated, tmp_path)
+    (earlier,) = (rotated.folder / "site2").glob("key-before-*.pem")
+    signers = {"site1": rotated.key("site1"), "old": Identity.at(earlier), "new": rotated.key("site2")}
+    at = next(n for n, line in enumerate(run.ledger(), 1) if isinstance(line, Change))
+    whole = run.lines()
+    run.results_file.unlink()
+    for n_lines, known, unknown in ((at - 1, "site1, site2, site2", None), (at, "site1, site2", signers["old"].public)):
+        rewrite(run, whole[:n_lines])
+        attested = attest(RunFolder(run.path))
+        for signer in signers.values():
+            countersign(Attestation.read(attested.path), signer)
+        rewrite(run, whole)
+        verdict = verify(run)
+        assert verdict.problems == ()
+        (fact,) = [fact for fact in verdict.facts if attested.path.name in fact]
+        assert f"countersigned by {known};" in fact
+        doubts = [reason for reason in verdict.unchecked if "no member had this key then" in reason]
+        assert [unknown in doubt for doubt in doubts] == ([] if unknown is None else [True])
+        attested.path.unlink()
 
 
 def test_an_answer_by_a_key_that_was_changed_is_found(rotated: Federation, tmp_path: Path):

@@ -227,9 +227,7 @@ class Attested(Part):
             elif key in site_by_key:
                 members.append(site_by_key[key])
             elif key != self.coordinator:
-                self.unchecked.append(
-                    f"a signature on {name}: no member had the key {key} then; give its owner with --site NAME=KEY"
-                )
+                self.unchecked.append(f"whose signature on {name} is by {key}: no member had this key then")
         if not fits:
             return
         whose = f"countersigned by {', '.join(sorted(members))}" if members else "countersigned by no known member"
