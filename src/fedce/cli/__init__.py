@@ -3,7 +3,7 @@
 import click
 
 from fedce import __version__
-from fedce.cli import data, plan, record, research, run, use
+from fedce.cli import data, keys, plan, record, research, run, use
 
 __all__ = ["main"]
 
@@ -18,7 +18,7 @@ for command in (
     *(plan.plan, run.run, run.deploy, run.doctor, run.report, run.watch),
     *(use.evaluate, use.export, use.predict),
     *(data.data,),
-    *(record.allocate, record.keys, record.ledger, record.publish),
+    *(record.allocate, keys.keys, record.ledger, record.publish, keys.withdraw),
     *(research.compare, research.study, research.value),
 ):
     main.add_command(command)

@@ -17,6 +17,7 @@ from fedce.base.errors import ReplyError
 from fedce.base.identity import is_signed
 from fedce.core.messages import Member, Reply, Task
 from fedce.core.params import Layout
+from fedce.engines.admission import check_author, check_member, key_of
 from fedce.engines.courier import Courier
 from fedce.engines.shared import Shelf
 from fedce.site.wire import Failure, Hello, MemberForm, Parcel, ReplyForm, Signed, kind_of, reply_from, task_parcel
@@ -48,6 +49,8 @@ class Known:
 
     key: str
     member: Member
+    gone: str = ""
+    """Why it may no longer take part; empty: it may."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,8 @@ class _Node:
     pause: float = FIRST_PAUSE
     asked: bool = False
     """Whether it was asked; a node that failed to answer is asked again."""
+    key: str = ""
+    """The key that it is to answer with, if it answered with another one: a site may have several."""
 
 
 class RemoteEngine:
@@ -133,7 +138,7 @@ class RemoteEngine:
             self._meet()
             self._collect({})
             waited = self._clock() - began
-            missing = sorted(self.rules.members.keys() - self.node_by_site.keys())
+            missing = sorted(self.rules.members.keys() - self.node_by_site.keys() - self._gone)
             enough = len(self.node_by_site) >= self.rules.min_sites
             if enough and ((self.rules.members and not missing) or waited >= self.rules.join_seconds):
                 break
@@ -147,7 +152,22 @@ class RemoteEngine:
         """The sites of the next round: all known so far, and those that have joined since."""
         self._meet()
         self._collect({})
-        return tuple(sorted({*known, *self.node_by_site}))
+        return tuple(sorted({*known, *self.node_by_site} - self._gone))
+
+    def change(self, site: str, key: str, gone: str) -> None:
+        """A site has another key from now on, or may no longer take part."""
+        before = self.known[site]
+        self.known[site] = replace(before, key=key, gone=gone)
+        # Nodes that were refused with this key are asked again, and now.
+        self._next_meeting = 0.0
+        seated = {*self.node_by_site.values()}
+        self._nodes = {node: found for node, found in self._nodes.items() if node in seated}
+        if gone and (node := self.node_by_site.pop(site, None)) is not None:
+            self._nodes[node] = _Node(ask_at=inf)
+
+    @property
+    def _gone(self) -> set[str]:
+        return {site for site, entry in self.known.items() if entry.gone}
 
     def here(self, sites: Sequence[str]) -> tuple[str, ...]:
         return tuple(site for site in sites if site in self.node_by_site)
@@ -187,7 +207,7 @@ class RemoteEngine:
             if node is not None and node not in busy and self._clock() >= asked.send_at[site]:
                 asked.tries[site] += 1
                 asked.send_at[site] = self._clock() + FIRST_PAUSE * asked.tries[site]
-                self._send(node, site, task_parcel(task, self.rules.run, self._n_channels))
+                self._send(node, site, task_parcel(task, self.rules.run, self._n_channels, self.known[site].key))
 
     def _give_up(self, asked: "_Asked", needed: int) -> None:
         """Leave a site out of the round if it does not answer or can't do its task, unless it is needed."""
@@ -252,7 +272,8 @@ class RemoteEngine:
             if not found.asked and now >= found.ask_at:
                 found.asked = True
                 nonce = secrets.token_hex(16)
-                self._send(node, "", Parcel(Hello(run=self.rules.run, nonce=nonce).model_dump_json(), {}), nonce)
+                hello = Hello(run=self.rules.run, nonce=nonce, key=found.key)
+                self._send(node, "", Parcel(hello.model_dump_json(), {}), nonce)
 
     def _collect(self, waiting: dict[str, Task]) -> list[Reply]:
         """Take the answers that have come; a reply removes its site from `waiting`."""
@@ -319,7 +340,12 @@ class RemoteEngine:
                 raise _FailedError(Failure.read(signed.content).what)
             form = MemberForm.read(signed.content)
             name = form.name
-            self._check(form, signed, parcel.nonce)
+            check_author(form, signed, parcel.nonce, self.rules)
+            expected = key_of(name, self.known, self.rules)
+            if expected and form.key != expected and not node.key:
+                node.asked, node.key = False, expected
+                return
+            check_member(form, self.known, self.rules, self._n_channels)
         except _FailedError as error:
             if node.pause == FIRST_PAUSE:
                 self._say("?", f"node {parcel.node} did not name its site, and is asked again: {str(error)[:300]}")
@@ -342,42 +368,6 @@ class RemoteEngine:
                 self._put_aside(ticket)
             if before in self._nodes:
                 self._nodes[before] = _Node(ask_at=inf)
-
-    def _check(self, form: MemberForm, signed: Signed, nonce: str) -> None:
-        if not is_signed(signed.content, signed.signature, form.key):
-            raise ReplyError("it does not hold the key that it shows")
-        if (form.run, form.nonce) != (self.rules.run, nonce):
-            raise ReplyError("its answer belongs to another question")
-        if self.rules.members and form.name not in self.rules.members:
-            raise ReplyError(f"{form.name!r} is not among the members")
-        if (expected := self.rules.members.get(form.name)) and form.key != expected:
-            raise ReplyError(f"it has another key than the member {form.name!r}")
-        if (version := form.versions.get("fedce")) != self.rules.version:
-            raise ReplyError(f"it runs fedce {version}, the server {self.rules.version}; all need the same")
-        known = self.known.get(form.name)
-        if known is not None and form.key != known.key:
-            raise ReplyError(f"it has another key than the site {form.name!r} that joined before")
-        if known is not None and form.fingerprint != known.member.fingerprint:
-            raise ReplyError("its data differ from those it joined with; restore them, or start a new run")
-        if self._n_channels and form.shape[0] > self._n_channels:
-            raise ReplyError(f"its images have {form.shape[0]} channels, the network takes {self._n_channels}")
-        its = form.member
-        if unknown := sorted(set(its.labelled) - its.classes.keys()):
-            raise ReplyError(f"it labels {unknown[0]!r}, which is not among its classes {', '.join(its.classes)}")
-        if self.rules.classes is not None and its.classes != self.rules.classes:
-            raise ReplyError(f"its classes are {its.classes}, the experiment's {self.rules.classes}")
-        if self.rules.size is not None and its.shape[1:] != (self.rules.size, self.rules.size):
-            raise ReplyError(f"its images are {its.shape[2]}x{its.shape[1]}, and data.size is {self.rules.size}")
-        first = next(iter(self.known.values()), None)
-        if first is not None:
-            ours = first.member
-            if ours.shape[1:] != its.shape[1:]:
-                raise ReplyError(
-                    f"its images are {its.shape[2]}x{its.shape[1]}, those of {ours.name!r} "
-                    f"{ours.shape[2]}x{ours.shape[1]}; set data.size"
-                )
-            if ours.classes != its.classes:
-                raise ReplyError(f"its classes are {its.classes}, those of {ours.name!r} {ours.classes}")
 
 
 class _FailedError(ReplyError):

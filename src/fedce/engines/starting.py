@@ -24,12 +24,24 @@ from fedce.engines.local import LocalEngine
 from fedce.engines.prolonging import is_finished, prolong
 from fedce.engines.remote import Event, Known, RemoteEngine, Rules
 from fedce.engines.shared import Shelf
+from fedce.federation.boundary import Boundary
 from fedce.federation.lines import about_run, write_splits
 from fedce.federation.plan import FirstRound, Participants, Plan, resolve
-from fedce.federation.session import Observer, Result, check_config, check_unchanged, finish, signing, where_it_was
+from fedce.federation.session import (
+    Observer,
+    Result,
+    check_config,
+    check_unchanged,
+    finish,
+    record_saved_round,
+    signing,
+    where_it_was,
+)
 from fedce.learning.planning import completed_by, plan_of, planned
 from fedce.record.entries import Join
 from fedce.record.folder import RunFolder
+from fedce.record.notices import take_waiting
+from fedce.record.standing import Standings
 
 CARRIERS = {name: f"fedce.engines.{name}:run_here" for name in ("flower", "nvflare")}
 """Functions that run an experiment on this machine with an engine that is made for many machines."""
@@ -219,12 +231,17 @@ def coordinate(
         if not run_folder.lines():  # Before the first line, the experiment may still change.
             run_folder.write_config(resolved)
         run_folder.check_chain()
-        record = _RemoteRecord(run_folder, signing(run_folder, observer))
+        key = signing(run_folder, observer)
+        if run_folder.lines():  # What has come since the stop counts from here on, also for who may join.
+            record_saved_round(run_folder)
+            take_waiting(run_folder, observer.notice)
+        record = _RemoteRecord(run_folder, key)
         engine = RemoteEngine(courier, record.rules(resolved), record.note, record.known, observer.notice, shelf)
         plan = record.plan = Plan(resolved, engine.gather())
         engine.bind(plan.layout, plan.n_channels, plan.whole_layout)
         state = record.start(command)
-        return finish(run_folder, plan, state, engine, observer, report=True)
+        boundary = Boundary(run_folder, observer.notice, lambda site, now: engine.change(site, now.key, now.gone))
+        return finish(run_folder, plan, state, engine, observer, report=True, boundary=boundary)
 
 
 class _RemoteRecord:
@@ -238,8 +255,10 @@ class _RemoteRecord:
             raise RunError(f"{run_folder.path} holds a run of the local engine; choose another folder")
         self.run = (self.start_line.run if self.start_line else None) or secrets.token_hex(8)
         self.has_begun = self.start_line is not None
+        now = Standings.of(ledger).by_site if self.has_begun else {}
         self.known = {
-            line.site: Known(line.key, MEMBER.validate_python(line.content["member"])) for line in ledger.of(Join)
+            line.site: Known(now[line.site].key, MEMBER.validate_python(line.content["member"]), now[line.site].gone)
+            for line in ledger.of(Join)
         }
         self.plan: Plan | None = None
         self._early: list[Event] = []

@@ -60,6 +60,8 @@ class Rules:
     detect: bool = False
     """Record what the free-rider detector needs."""
     leave_out: Sequence[str] = ()
+    gone: Callable[[int], Mapping[str, str]] = lambda round_no: {}
+    """Sites that may not take part in a round, with the reason: they withdrew, or their key is revoked."""
     tell_all: bool = False
     """Send every site the contributions of all sites, not only its own."""
     limits: Limits | None = STANDARD

@@ -93,7 +93,9 @@ def digests_of(run_folder: RunFolder, replies: Mapping[str, Reply]) -> dict[str,
     return {str(file.relative_to(run_folder.path)): digest_of(file) for file in files if file.exists()}
 
 
-def end_line(plan: Plan, state: State, replies: Mapping[str, Reply], rejected: Mapping[str, str]) -> dict[str, Any]:
+def end_line(
+    plan: Plan, state: State, replies: Mapping[str, Reply], rejected: Mapping[str, str], gone: Mapping[str, str]
+) -> dict[str, Any]:
     """What the sites said of the final model, and everything else that results follow from."""
     return {
         "kind": "end",
@@ -108,7 +110,9 @@ def end_line(plan: Plan, state: State, replies: Mapping[str, Reply], rejected: M
         },
         **({"metrics": plan.measures.headings} if plan.measures.metrics else {}),
         "rejected": dict(rejected),
-        "missing": dict.fromkeys(sorted(plan.members.keys() - replies.keys() - rejected.keys()), NO_REPLY),
+        "missing": {
+            site: gone.get(site, NO_REPLY) for site in sorted(plan.members.keys() - replies.keys() - rejected.keys())
+        },
         "reconstruction": reconstructed_values(state),
         "exchanges": plan.algorithm.traits.exchanges,
         "n_parameters": plan.whole_layout.n_trainable,

@@ -15,7 +15,8 @@ from fedce.core.messages import Choice, Member, Reply
 from fedce.core.params import Params, completed, pooled, to_named
 from fedce.data.pixels import written_values
 from fedce.federation.asking import Engine, Rules
-from fedce.federation.checkpoint import Checkpoints, load_saved
+from fedce.federation.boundary import Boundary
+from fedce.federation.checkpoint import Checkpoints, load_saved, saved_line
 from fedce.federation.lines import best_model, digests_of, end_line, round_line
 from fedce.federation.loop import evaluate, rounds
 from fedce.federation.plan import Participants, Plan
@@ -102,12 +103,22 @@ def where_it_was(run_folder: RunFolder, plan: Plan) -> State:
     if not run_folder.state_file.exists():
         return plan.initial_state()
     state, line = load_saved(run_folder.state_file, plan.initial_state())
-    if line is not None and line["round"] not in {done.round_no for done in run_folder.rounds()}:
-        run_folder.append(line)
+    _record_if_missing(run_folder, line)
     if isinstance(plan, Participants) and isinstance(run_folder.ledger().part, Continued):
         gone = {*plan.config.leave_out, *state.expelled}
         state = replace(state, sites=tuple(sorted(plan.members.keys() - gone)))
     return state
+
+
+def record_saved_round(run_folder: RunFolder) -> None:
+    """Record a round that was saved just before a kill, so that whatever comes next follows it in the ledger."""
+    if run_folder.state_file.exists():
+        _record_if_missing(run_folder, saved_line(run_folder.state_file))
+
+
+def _record_if_missing(run_folder: RunFolder, line: Mapping[str, Any] | None) -> None:
+    if line is not None and line["round"] not in {done.round_no for done in run_folder.rounds()}:
+        run_folder.append(line)
 
 
 def check_unchanged(run_folder: RunFolder, part: Session, about: Mapping[str, Any]) -> None:
@@ -143,9 +154,11 @@ def finish(
     engine: Engine,
     observer: Observer,
     report: bool,
+    boundary: Boundary | None = None,
 ) -> Result:
     """Run the rounds that are left, evaluate, and write the results."""
     config = plan.config
+    boundary = boundary or Boundary(run_folder, observer.notice)
     recorded = {line.round_no: line for line in run_folder.rounds()}
     remote, tell_all = config.engine.name != "local", config.engine.tell == "all"
     # A site that is not drawn when the others save would lose what it has learned since its last save.
@@ -163,6 +176,7 @@ def finish(
         persist=checkpoints.persist,
         detect=plan.detects,
         leave_out=config.leave_out,
+        gone=boundary.gone,
         tell_all=tell_all,
         limits=plan.limits,
         draw=Draw(config.sites_per_round, config.seed) if config.sites_per_round else None,
@@ -183,15 +197,15 @@ def finish(
         state = done.state
         observer.round(done)
     state = replace(state, params=plan.algorithm.returned(state))
-    replies, rejected = evaluate(
-        plan.algorithm, state, engine, sorted(plan.members), tell_all, plan.measures, plan.whole_layout
-    )
+    gone = boundary.gone(state.round_no)
+    here = sorted(plan.members.keys() - gone.keys())
+    replies, rejected = evaluate(plan.algorithm, state, engine, here, tell_all, plan.measures, plan.whole_layout)
     if not replies:
         raise ReplyError(f"no site could evaluate the model ({rejected or 'no replies'})")
     _write_models(run_folder, plan, state, replies)
     # Evaluations recorded before a kill count, even if a site did not answer a second time.
     if run_folder.ledger().end is None:
-        end = end_line(plan, state, replies, rejected)
+        end = end_line(plan, state, replies, rejected, gone)
         _write_cases(run_folder, replies)
         if report and isinstance(plan, Participants):
             examples = _examples(plan, state, replies)

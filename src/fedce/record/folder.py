@@ -9,6 +9,8 @@ model.safetensors, models/<site>.safetensors where each site has its own
 cases.csv        the metrics of every test case, if the sites are on this machine
 examples.png     an image of each site's first test case with what the model finds in it
 report.html
+notices/         signed notices of members that wait for the next round boundary
+attestation-N.json, attestation-N.tsr   the ledger's first N lines, attested; the time stamp of that
 """
 
 import json
@@ -54,12 +56,18 @@ class RunFolder:
         self.lock_file = path / ".lock"
         self.next_folder = path / ".next"
         self.state_file = path / "checkpoint" / "state.safetensors"
+        self.notices_folder = path / "notices"
         self.memory_folder = path / "checkpoint" / "sites"
         self.sign: Callable[[str], str] | None = None
         """Signs the ledger's lines; set by the coordinator."""
         self._last_line: str | None = None
         self._lines_read: list[str] = []
         self._ledger = Ledger()
+
+    @property
+    def attestation_files(self) -> list[Path]:
+        """The attestations of the ledger, by their number of lines."""
+        return sorted(self.path.glob("attestation-*.json"), key=lambda path: (len(path.name), path.name))
 
     def site_model_file(self, site: str) -> Path:
         return self.path / "models" / f"{site}.safetensors"
@@ -137,7 +145,7 @@ class RunFolder:
     def remove(self) -> None:
         """Delete the files that a run has written, and nothing else in the folder."""
         # Configuration and lock last: while they exist, an interrupted removal can be repeated.
-        for own in (self.path / "checkpoint", self.path / "models", self.next_folder):
+        for own in (self.path / "checkpoint", self.path / "models", self.notices_folder, self.next_folder):
             shutil.rmtree(own, ignore_errors=True)
         pages = (self.report_file, self.examples_file, self.cases_file)
         files = (self.results_file, self.model_file, self.best_file, *pages, self.splits_file, self.log_file)
@@ -146,6 +154,7 @@ class RunFolder:
             *self.path.glob("value-*.json"),
             *self.path.glob("member-*.html"),
             *self.path.glob("allocation.*"),
+            *self.path.glob("attestation-*.*"),
         )
         for file in (*files, *extra, self.ledger_file, self.config_file, self.lock_file):
             file.unlink(missing_ok=True)
@@ -177,6 +186,15 @@ class RunFolder:
                     raise RunError(f"another process is working on {self.path}; wait for it, or stop it")
                 sleep(0.1)
             yield
+
+    @property
+    def is_locked(self) -> bool:
+        """Whether another process is working on this run; not to be asked by the process that holds the lock."""
+        try:
+            with self.lock():
+                return False
+        except RunError:
+            return True
 
     @property
     def config(self) -> configs.Config:

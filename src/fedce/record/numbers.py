@@ -176,7 +176,8 @@ class ResultsAgain(Part):
     def _uncovered(self, run: RunFolder, ledger: Ledger, covered: Collection[str]) -> None:
         """Files that the ledger does not cover: anybody may have changed them."""
         earlier = [run.config_until(line.round_no).name for line in ledger.of(Continued)]
-        known = {*COVERED, *covered, *earlier}
+        attested = [file.with_suffix(end).name for file in run.attestation_files for end in (".json", ".tsr")]
+        known = {*COVERED, *covered, *earlier, *attested}
         beside = [file for file in sorted(run.path.iterdir()) if file.name not in known]
         models = [file for file in sorted((run.path / "models").glob("*")) if f"models/{file.name}" not in covered]
         names = [str(file.relative_to(run.path)) for file in (*beside, *models)]

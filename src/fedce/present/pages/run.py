@@ -13,6 +13,7 @@ from fedce.present.sentences import in_doubt, summary
 from fedce.present.worth import definitions, shares_given
 from fedce.record.folder import RunFolder
 from fedce.record.results import MOST_BANDS
+from fedce.record.standing import change_sentences
 from fedce.record.verify import checked
 
 MOST_PAIRS = 30
@@ -36,6 +37,7 @@ def write_report(run: RunFolder, *, examples: bool = True) -> Path:
     if run.ledger().start is None or not rounds:
         raise RunError(f"{run.ledger_file} is missing or has no rounds; a report needs the whole record")
     measured = truths(run)
+    changes = [sentence for _, sentence in change_sentences(run.ledger())]
     # Runs of earlier versions, and runs of a store, have no examples.
     bands = results.get("intervals_over_rounds", [])
     content = page(
@@ -45,7 +47,7 @@ def write_report(run: RunFolder, *, examples: bool = True) -> Path:
         data_name=Path(results["data"]).name,
         method=printed_name(run.config.algorithm),
         results=results,
-        summary=[*summary(results, run.config, measured), *in_doubt(found.doubt)],
+        summary=[*summary(results, run.config, measured), *changes, *in_doubt(found.doubt)],
         truths=measured,
         sites=sites_table(results, "report", list(shares)),
         metrics=sites_table(results, "metrics", list(shares)),
