@@ -98,6 +98,15 @@ def test_volumes_of_several_sizes_stay_volumes(tmp_path):
         assert site.masks[one.rows].sum() == one.of(site.masks).sum()
 
 
+def test_volumes_with_unequal_modalities_are_one_line(tmp_path):
+    data = folder_of(tmp_path, SHAPES)
+    path = data / "east" / "images" / "case1.nii.gz"
+    both = np.stack([np.asarray(nibabel.load(path).dataobj)] * 2, axis=-1)
+    nibabel.save(nibabel.Nifti1Image(both, nibabel.load(path).affine), path)
+    with pytest.raises(DataError, match=r"'case1#000' has 2 modalities, 'case0#000' of the same site has 1"):
+        load_sites(str(data), dims=3, patch=PATCH)
+
+
 def test_volumes_are_resampled_to_one_spacing(tmp_path):
     sites = load_sites(str(folder_of(tmp_path, SHAPES)), dims=3, spacing=(2.0, 2.0, 2.0), patch=PATCH)
     found = [(len(one.rows), one.height, one.width) for one in sites[0].stacks(np.arange(len(sites[0].images)))]

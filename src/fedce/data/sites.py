@@ -195,7 +195,8 @@ def _read(
             contents += [item.name, *of_files]
     if len(contents) < sum(2 + len(item.image.files) for item in items):
         return None
-    options = {**asdict(how), "classes": {key: list(values) for key, values in classes.items()}}
+    # A list, because the order of the classes is that of the masks' channels, and a key sorts its tables.
+    options = {**asdict(how), "classes": [(key, list(values)) for key, values in classes.items()]}
     version = Formats.named_by(config.format).version
     key = site_cache.key_of(contents, {**options, "own_format": version} if version else options)
     if (cached := site_cache.known(key, name, notify)) is not None:

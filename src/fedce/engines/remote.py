@@ -364,7 +364,8 @@ class RemoteEngine:
         its = form.member
         if unknown := sorted(set(its.labelled) - its.classes.keys()):
             raise ReplyError(f"it labels {unknown[0]!r}, which is not among its classes {', '.join(its.classes)}")
-        if self.rules.classes is not None and its.classes != self.rules.classes:
+        # Their order counts too: it is that of the network's outputs.
+        if self.rules.classes is not None and list(its.classes.items()) != list(self.rules.classes.items()):
             raise ReplyError(f"its classes are {its.classes}, the experiment's {self.rules.classes}")
         if self.rules.size is not None and its.shape[1:] != (self.rules.size, self.rules.size):
             raise ReplyError(f"its images are {its.shape[2]}x{its.shape[1]}, and data.size is {self.rules.size}")
@@ -376,7 +377,7 @@ class RemoteEngine:
                     f"its images are {its.shape[2]}x{its.shape[1]}, those of {ours.name!r} "
                     f"{ours.shape[2]}x{ours.shape[1]}; set data.size"
                 )
-            if ours.classes != its.classes:
+            if list(ours.classes.items()) != list(its.classes.items()):
                 raise ReplyError(f"its classes are {its.classes}, those of {ours.name!r} {ours.classes}")
 
 
