@@ -19,6 +19,7 @@ from fedce.learning.batches import Volume, Volumes, Windows, cut, is_on_marked, 
 from fedce.learning.learner import Learner
 from fedce.learning.losses import make_loss, of_labelled, over_heads
 from fedce.learning.networks import build, check_fits, shared_out
+from fedce.pictures.examples import found_in
 from fedce.site.hospital import Hospital
 
 CPU = torch.device("cpu")
@@ -96,6 +97,22 @@ def test_volumes_of_several_sizes_stay_volumes(tmp_path):
         # Files are turned to the patient's axes, so the picture may be mirrored, but it has as much marked.
         assert one.of(site.masks).sum() == volume(SHAPES[i], i)[1][:, 0].sum()
         assert site.masks[one.rows].sum() == one.of(site.masks).sum()
+
+
+def test_an_example_is_of_the_volume_without_its_padding(tmp_path):
+    site = load_sites(str(folder_of(tmp_path, SHAPES)), dims=3, patch=PATCH)[0]
+    assert site.images.shape[2:] == (24, 24)
+    given = []
+
+    def predict(images):
+        given.append(images.shape)
+        return np.ones((len(images), 1, *images.shape[2:]), bool)
+
+    row = int(np.flatnonzero(np.array(site.items) == 2)[0])
+    found = found_in(site, row, predict)
+    assert given == [(8, 1, 18, 18)]
+    assert found.shape == (1, 24, 24)
+    assert found.sum() == 18 * 18
 
 
 def test_volumes_with_unequal_modalities_are_one_line(tmp_path):

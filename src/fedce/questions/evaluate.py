@@ -99,6 +99,10 @@ class Evaluated:
             notes.insert(
                 0, "These are the run's own data: it trained on some of the images, so the scores are too good"
             )
+        for site in self.sites:
+            labelled = site.metrics[DICE].by_class
+            if len(labelled) < len(self.classes):
+                notes.append(f"{site.name} labels only {', '.join(labelled)}; its means leave the other classes out")
         if any(found.unit == "px" for site in self.sites for found in site.metrics.values()):
             notes.append("The files state no spacing, so lengths are in pixels of the resized image")
         return notes
@@ -260,4 +264,5 @@ def _picture(data: SiteData, case: str, score: float, learner: Learner) -> Shown
     rows = [row for row, own in enumerate(data.cases) if own == case]
     row = max(rows, key=lambda row: int(data.masks[row].sum()))
     found = found_in(data, row, learner.predict)
-    return Shown(data.name, case, score, data.images[row], data.masks[row] > 0, found)
+    is_labelled = np.array([data.labels(i) for i in range(data.masks.shape[1])])[:, None, None]
+    return Shown(data.name, case, score, data.images[row], (data.masks[row] > 0) & is_labelled, found & is_labelled)
