@@ -225,6 +225,7 @@ def _write_models(run_folder: RunFolder, plan: Plan, state: State, replies: Mapp
             "written": written_values(classes, [member.mask_values for member in trained_by]),
             "shape": (plan.n_channels, *plan.spatial),
             "volumes": any(member.volumes for member in plan.members.values()),
+            "modalities": any(member.modalities for member in plan.members.values()),
         }
         write_tensors(path, to_named(params), about)
 

@@ -207,6 +207,10 @@ def _fitted(data: SiteData, loaded: Loaded, folder: Path) -> SiteData:
         raise DataError(f"the images in {folder} are {have} pixels (height x width), the model takes {want}")
     if data.images.shape[1] == n_channels:
         return data
+    if loaded.modalities or data.modalities:
+        raise DataError(
+            f"the images in {folder} have {data.images.shape[1]} modalities or channels, the model takes {n_channels}"
+        )
     return replace(data, images=np.stack([with_channels(image, n_channels) for image in data.images]))
 
 

@@ -49,14 +49,14 @@ def predict_files(
     loaded = load_model(run, which)
     formats = Formats.named_by(run.config.data.format)
     found = [one for path in images for one in _found(path, out, formats)]
-    stems = by_case(found, run.config.data, loaded.shape[0])
+    stems = by_case(found, run.config.data, loaded.shape[0]) if loaded.modalities else found
     _check_targets(stems, to, replace=replace)
     # All files are checked before any mask is written, so that a bad file leaves nothing half-done.
     problems = Problems()
     for file, _ in stems:
         with problems.collected():
             check_dims(file, loaded.learner)
-            _check_channels(file, loaded.shape[0])
+            _check_channels(file, loaded)
     problems.raise_any(f"{len(stems)} images")
     if which.adapt:
         loaded.learner.load(_adapted(loaded, [file for file, _ in stems], run.config.data))
@@ -65,10 +65,11 @@ def predict_files(
         yield predict(file, _targets(file, stem, to), run.config.data, loaded)
 
 
-def _check_channels(file: File, expected: int) -> None:
+def _check_channels(file: File, loaded: Loaded) -> None:
     """Read the file, and refuse it if it has other modalities than the network takes."""
-    n = len(file.channels()) if file.is_volume else len(file.image())
-    if n != expected and (file.has_modalities or expected not in (1, 3)):
+    n, expected = len(file.channels()) if file.is_volume else len(file.image()), loaded.shape[0]
+    # Only grey and colour become each other.
+    if n != expected and (file.has_modalities or loaded.modalities):
         raise DataError(f"{file.path} has {n} modalities or channels, and the network takes {expected}")
 
 
@@ -170,9 +171,10 @@ def _check_targets(stems: Sequence[tuple[File, Path]], to: Target, *, replace: b
             if target in targets:
                 raise DataError(f"two images would write {target}; give them other names or run them apart")
             targets[target] = None
-    for file, _ in stems:
-        if file.path.resolve() in {target.resolve() for target in targets}:
-            raise DataError(f"{file.path} would be overwritten by its mask; choose another --out")
+    written = {target.resolve() for target in targets}
+    for one in (one for file, _ in stems for one in file.files):
+        if one.path.resolve() in written:
+            raise DataError(f"{one.path} would be overwritten by its mask; choose another --out")
     if not replace and (there := [target for target in targets if target.exists()]):
         more = f" and {len(there) - 1} more files" if len(there) > 1 else ""
         raise RunError(f"{there[0]}{more} would be overwritten; add --replace, or choose another --out")
