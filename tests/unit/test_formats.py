@@ -17,7 +17,7 @@ from PIL import Image
 from fedce.base.errors import DataError
 from fedce.data import load_sites
 from fedce.data.resizing import from_size, to_size
-from fedce.data.volumes import sliced, unsliced
+from fedce.data.volumes import nifti_bytes, read_nifti, sliced, unsliced
 from support import write_site
 
 SIZE = (40, 30)
@@ -558,6 +558,15 @@ def test_a_bad_volume_is_one_line(tmp_path: Path, monkeypatch, spoil, line):
     assert line in str(caught.value)
     assert "\n" not in str(caught.value)
     assert "north" in str(caught.value)
+
+
+def test_a_slice_saved_as_nifti_keeps_its_spacing(tmp_path: Path):
+    affine = np.diag([0.5, 0.25, 1.0, 1.0])
+    nibabel.save(nibabel.Nifti1Image(np.zeros((30, 40), np.uint8), affine), tmp_path / "slice.nii.gz")
+    image = read_nifti(tmp_path / "slice.nii.gz")
+    assert image.GetSpacing() == (0.5, 0.25)
+    (tmp_path / "again.nii.gz").write_bytes(nifti_bytes(image))
+    assert np.array_equal(nibabel.load(tmp_path / "again.nii.gz").affine, affine)
 
 
 def test_a_volume_saved_with_an_empty_fourth_axis(tmp_path: Path):

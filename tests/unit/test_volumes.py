@@ -131,6 +131,13 @@ def test_volumes_are_resampled_to_one_spacing(tmp_path):
     assert all(origin.voxel == pytest.approx((2.0, 2.0, 2.0)) for origin in sites[0].origins)
 
 
+def test_a_spacing_at_which_no_volume_fits_into_memory_is_one_line(tmp_path):
+    with pytest.raises(
+        DataError, match=r"case0.nii.gz would have 2400x2000x2000 voxels at data.spacing = 0.01 x 0.01 x"
+    ):
+        load_sites(str(folder_of(tmp_path, SHAPES)), dims=3, spacing=(0.01, 0.01, 0.01), patch=PATCH)
+
+
 def test_2d_images_are_refused_by_their_name(tmp_path):
     from PIL import Image
 
@@ -150,6 +157,7 @@ def test_2d_images_are_refused_by_their_name(tmp_path):
         ({"source": "folder", "dims": 3, "size": 64}, "data.size is for 2-D images"),
         ({"source": "folder", "spacing": [1.0, 1.0, 1.0]}, "set data.dims = 3 as well"),
         ({"source": "folder", "dims": 3, "patch": [8, 8]}, "data.patch"),
+        ({"source": "folder", "dims": 3, "patch": [512, 512, 512]}, "data.patch has 134,217,728 voxels"),
     ],
 )
 def test_settings_that_do_not_fit_volumes_are_one_line(data, line):

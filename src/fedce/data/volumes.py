@@ -74,7 +74,7 @@ def nifti_bytes(image: Any) -> bytes:
     import SimpleITK as sitk
 
     values = sitk.GetArrayFromImage(image).T
-    affine = np.eye(4)
+    affine = np.diag([*image.GetSpacing()[:2], 1.0, 1.0])
     if values.ndim == 3:
         direction = np.array(image.GetDirection()).reshape(3, 3)
         affine[:3, :3] = TO_RAS @ direction * np.array(image.GetSpacing())
@@ -152,7 +152,9 @@ def _nifti(path: Path, channel: int | None) -> Any:
         raise DataError(f"can't read the volume {path}: {str(error) or type(error).__name__}", UNREADABLE) from None
     values = values.astype(np.float32) if values.dtype.kind == "f" else values
     image = sitk.GetImageFromArray(np.ascontiguousarray(values.T))
-    if values.ndim == 3:
+    if values.ndim == 2:
+        image.SetSpacing([step if step > 0 else 1.0 for step in np.linalg.norm(affine[:3, :2], axis=0).tolist()])
+    else:
         to_lps = TO_RAS @ affine[:3, :3]
         spacing = np.linalg.norm(to_lps, axis=0)
         direction = to_lps / np.where(spacing > 0, spacing, 1)

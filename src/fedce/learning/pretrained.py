@@ -88,7 +88,7 @@ def _read(path: Path) -> tuple[Mapping[str, NDArray[Any]], bool]:
             return {name: _array(value) for name, value in load_file(path).items()}, is_ours
         loaded = torch.load(path, map_location="cpu", weights_only=True)
     except (OSError, ValueError, RuntimeError, EOFError, SafetensorError, pickle.UnpicklingError) as error:
-        what = (str(error).splitlines() or [type(error).__name__])[0]
+        what = (str(error).splitlines() or [type(error).__name__])[0].partition(". ")[0]
         raise ConfigError(
             f"model.start: {path} can't be read as safetensors or as a plain state dict ({what}); "
             "save it with safetensors.torch.save_file(network.state_dict(), PATH)"

@@ -20,7 +20,7 @@ from fedce.data.pixels import mask_values, with_channels
 from fedce.data.resizing import from_size, to_size
 from fedce.data.volumes import nifti_bytes, unsliced
 from fedce.questions.loading import Loaded, Which, check_names_no_code, load_model
-from fedce.questions.whole import check_dims, seen_whole, segment_whole
+from fedce.questions.whole import at_network_spacing, check_dims, seen_whole, segment_whole
 from fedce.record.folder import RunFolder
 
 COMMON = Which()
@@ -75,6 +75,8 @@ def _check_channels(file: File, loaded: Loaded) -> None:
 
 def _found(path: Path, out: Path, formats: Formats) -> list[tuple[File, Path]]:
     """A file, a series, or all files and series in a folder, each with the path of its mask without an ending."""
+    if not path.exists():
+        raise DataError(f"there is no file or folder {path}")
     if not path.is_dir() or _is_series(path, formats):
         return [(formats.file(path), out / formats.stem(path))]
     inside = [one for one in sorted(path.rglob("*")) if not _is_hidden(one.relative_to(path))]
@@ -82,7 +84,7 @@ def _found(path: Path, out: Path, formats: Formats) -> list[tuple[File, Path]]:
     chosen = [one for one in inside if one in series or (one.is_file() and ending(one, formats.known))]
     kept = [one for one in chosen if not series & set(one.parents)]
     if not kept:
-        known = ", ".join(end for one in formats.known for end in one.endings)
+        known = ", ".join(dict.fromkeys(end for one in formats.known for end in one.endings))
         raise DataError(f"there is no image in {path}; expected files that end in {known}")
     return [(formats.file(one), out / one.relative_to(path).with_name(formats.stem(one))) for one in kept]
 
@@ -108,7 +110,8 @@ def _predict_volume(file: File, targets: tuple[Path, Path], data: DataConfig, lo
     channels = file.channels()
     volume, values = channels[0], slices_of(channels, data.plane, data.intensity, file.path)
     if loaded.learner.windows is not None:
-        masks = segment_whole(file, data, loaded.learner, loaded.shape[0])
+        seen = at_network_spacing(values, volume, data, file.path)
+        masks = segment_whole(seen, (len(values), *values.shape[2:]), loaded.learner)
     else:
         masks = np.stack([_segment(values[z : z + 1], data, loaded)[0] for z in range(len(values))])
     target, picture = targets
@@ -127,7 +130,7 @@ def _adapted(loaded: Loaded, files: Sequence[File], data: DataConfig) -> Params:
     """The model with statistics of these images; the slices of a volume are images unless the network sees volumes."""
     learner = loaded.learner
     if learner.windows is not None:
-        seen = [seen_whole(file, data, loaded.shape[0]) for file in files]
+        seen = [seen_whole(file, data) for file in files]
     else:
         seen = [_fitted([image for file in files for image in _pictures(file, data)], data, loaded)]
     return learner.adapted(learner.params, learner.unmarked(seen))
