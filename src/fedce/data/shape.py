@@ -75,7 +75,8 @@ def check_resampled(shape: tuple[int, int, int], spacing: Spacing, to: Spacing |
         mm = " x ".join(f"{one:g}" for one in to or spacing)
         raise DataError(
             f"{path} would have {in_words(found)} at data.spacing = {mm} mm, and at most {MAX_VOXELS} are possible; "
-            "set it higher"
+            "set it higher",
+            "volumes have too many voxels at data.spacing",
         )
 
 

@@ -14,7 +14,8 @@ from fedce.base.tables import BUILT_IN, DataConfig
 from fedce.core.messages import CaseScores
 from fedce.core.params import Params
 from fedce.core.scoring import LEVEL, MIN_CASES, dice_interval, too_few
-from fedce.data.pixels import FOREGROUND, with_channels
+from fedce.data.labels import classes_for_others
+from fedce.data.pixels import with_channels
 from fedce.data.shape import settled
 from fedce.data.site import SiteData
 from fedce.data.sites import load_labelled
@@ -190,11 +191,9 @@ def _recorded(site: AtSite) -> dict[str, Any]:
 
 def _reading(data: DataConfig, loaded: Loaded) -> DataConfig:
     """How the run's data were read; classes and size are those that the model was trained with."""
-    # Classes may also come from dataset.json; masks in colours are read by their table.
-    own = data.colors is None and (data.classes is not None or list(loaded.classes) != list(FOREGROUND))
     sides = loaded.shape[1:]
     size = data.size or (sides[0] if len(sides) == 2 and len(set(sides)) == 1 else None)
-    classes = {name: list(values) for name, values in loaded.classes.items()} if own else None
+    classes = classes_for_others(data, loaded.classes)
     update: dict[str, Any] = {"classes": classes, "size": size, "root": None, "sites": (), "shards": 1, "groups": []}
     return settled(data).model_copy(update=update)
 
