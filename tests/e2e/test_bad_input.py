@@ -152,6 +152,7 @@ def test_predict(tmp_path: Path, tiny_run: Path, fedce):
     assert "holds no run" in refused(fedce, out, "predict", tmp_path, image, "--out", out)
     (tmp_path / "b").mkdir()
     twins = (image, tmp_path / "b" / "a.png")
+    twins[1].write_bytes(b"nothing")
     assert "two images would write" in refused(fedce, out, "predict", tiny_run, *twins, "--out", out)
 
 
