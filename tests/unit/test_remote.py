@@ -662,13 +662,16 @@ def test_what_goes_wrong_before_the_first_round_is_told(tmp_path: Path, config, 
     assert any("was refused" in line for line in told)
 
 
-def test_the_experiment_decides_the_classes_and_not_who_comes_first(tmp_path: Path, config, hospitals):
+@pytest.mark.parametrize("turned", [False, True])
+def test_the_experiment_decides_the_classes_and_not_who_comes_first(tmp_path: Path, config, hospitals, turned: bool):
     stated = {name: tuple(values) for name, values in hospitals["site2"].sites.classes.items()}
     size = hospitals["site2"].data.images.shape[-1]
     rules = Rules("00", {}, 2, 0.2, None, package.__version__, classes=stated, size=size)
     notes: list[Event] = []
     odd = resident(config, "site1", tmp_path / "odd")
-    odd.__dict__["sites"] = replace(odd.sites, classes={"cup": (1,)})
+    # In another order, the site's masks would be those of other outputs of the network.
+    other = dict(reversed(odd.sites.classes.items())) if turned else {"cup": (1,)}
+    odd.__dict__["sites"] = replace(odd.sites, classes=other)
     post = Post({"node-0": odd.answer, **post_of({n: hospitals[n] for n in ("site2", "site3")}).answers})
     engine = RemoteEngine(post, rules, notes.append)
     assert set(engine.gather()) == {"site2", "site3"}

@@ -1,5 +1,7 @@
 """What each site gives to the others: when it is measured, from what it follows, and what a vote can do."""
 
+import shutil
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -13,6 +15,8 @@ from fedce.core.ballot import Ballot, Ballots, carried_by, models_without
 from fedce.core.params import weighted_sum
 from fedce.data import load_sites
 from fedce.engines.starting import execute, resume
+from fedce.federation.plan import resolve
+from fedce.federation.reference import reference_images
 from fedce.record.folder import RunFolder
 from fedce.record.verify import verify
 from fedce.valuation.worth import Held, gives, shares_of, within_the_others, worth_of
@@ -175,6 +179,16 @@ def test_a_reference_set_scores_instead_of_the_sites(tmp_path):
     with pytest.raises(ConfigError, match=r"worth\.reference: expected a folder"):
         execute(load(None, {**two, "worth.reference": str(tmp_path / "none")}), tmp_path / "other")
     assert not (tmp_path / "other").exists()
+    # The classes are the sites' own, in their order; a folder of several sites is not one reference set.
+    config = resolve(load(None, {**two, "data.scale": "tiny"}))
+    images = reference_images(config, (3, 48, 48), site_classes := {"disc": (128, 255), "cup": (255,)})
+    assert images.masks.shape[1] == len(site_classes)
+    assert images.masks.sum(axis=(0, 2, 3)).tolist() == site.masks.sum(axis=(0, 2, 3)).tolist()
+    (tmp_path / "sites").mkdir()
+    for name in ("one", "two"):
+        shutil.copytree(folder, tmp_path / "sites" / name)
+    with pytest.raises(ConfigError, match=r"holds several sites \(one, two\); name the folder of one of them"):
+        execute(load(None, {**two, "worth.reference": str(tmp_path / "sites")}), tmp_path / "other")
 
 
 @given(arrays(np.float64, (3, 4, 4), elements=st.floats(-0.2, 0.2)), st.floats(-0.5, 0.19))

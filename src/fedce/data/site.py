@@ -51,6 +51,8 @@ class SiteData:
     """Numbers of the classes that the site labels; None: all classes."""
     patch: Patch | None = None
     """What the network sees of a volume at a time; None if it sees single images."""
+    modalities: bool = False
+    """Whether several channels are modalities, and not colours."""
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -197,6 +199,7 @@ def _shard(site: SiteData, i: int, rows: NDArray[np.int64]) -> SiteData:
         origins=tuple(site.origins[row] for row in rows) if site.origins else (),
         labelled=site.labelled,
         patch=site.patch,
+        modalities=site.modalities,
     )
 
 

@@ -42,7 +42,8 @@ def check_member(form: MemberForm, known: "Mapping[str, Known]", rules: "Rules",
         raise ReplyError(f"its images have {form.shape[0]} channels, the network takes {n_channels}")
     if unknown := sorted(set(its.labelled) - its.classes.keys()):
         raise ReplyError(f"it labels {unknown[0]!r}, which is not among its classes {', '.join(its.classes)}")
-    if rules.classes is not None and its.classes != rules.classes:
+    # Their order counts too: it is that of the network's outputs.
+    if rules.classes is not None and list(its.classes.items()) != list(rules.classes.items()):
         raise ReplyError(f"its classes are {its.classes}, the experiment's {rules.classes}")
     if rules.size is not None and its.shape[1:] != (rules.size, rules.size):
         raise ReplyError(f"its images are {its.shape[2]}x{its.shape[1]}, and data.size is {rules.size}")
@@ -53,5 +54,5 @@ def check_member(form: MemberForm, known: "Mapping[str, Known]", rules: "Rules",
                 f"its images are {its.shape[2]}x{its.shape[1]}, those of {ours.name!r} "
                 f"{ours.shape[2]}x{ours.shape[1]}; set data.size"
             )
-        if ours.classes != its.classes:
+        if list(ours.classes.items()) != list(its.classes.items()):
             raise ReplyError(f"its classes are {its.classes}, those of {ours.name!r} {ours.classes}")

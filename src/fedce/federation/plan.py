@@ -26,7 +26,7 @@ from fedce.federation.reference import Reference, reference_images
 from fedce.guard.border import Limits
 from fedce.learning import networks
 from fedce.learning.learner import Learner, learner_for
-from fedce.learning.losses import loss_path
+from fedce.learning.losses import check_weights, loss_path
 from fedce.learning.metrics import Measures, metric_path
 from fedce.learning.pretrained import start_from
 from fedce.site import attacks
@@ -55,6 +55,8 @@ class Plan:
                 "model.norm = 'site-affine': with estimate='site' a site measures its own novelty by the common "
                 "update, which has no scale and shift then; set model.norm to site, or estimate to server"
             )
+        for member in members.values():
+            check_weights(config.train.class_weights, tuple(member.classes), member.scored, member.name)
         for kind in config.freerider.plant.values():
             attacks.attack_of(kind)
         for site in (*config.leave_out, *config.freerider.plant, *config.worth.scorers):
@@ -154,7 +156,7 @@ class Plan:
         """The coordinator's reference set, if models are scored on one."""
         if self.no_worth or self.config.worth.reference is None:
             return None
-        images = reference_images(self.config, (self.n_channels, *self.first.shape[1:]))
+        images = reference_images(self.config, (self.n_channels, *self.first.shape[1:]), self.first.classes)
         return Reference(images, self.learner, tuple(self.first.classes))
 
     def initial_state(self) -> State:

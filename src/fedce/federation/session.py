@@ -135,12 +135,17 @@ def check_unchanged(run_folder: RunFolder, part: Session, about: Mapping[str, An
     check_config(run_folder, part, about)
 
 
-def check_config(run_folder: RunFolder, part: Session, about: Mapping[str, Any]) -> None:
-    if (begun := part.format) != FORMAT:
+def check_format(run_folder: RunFolder, part: Session) -> None:
+    """Refuse to add lines of this version to a ledger of another one."""
+    if part.format != FORMAT:
         raise RunError(
-            f"{run_folder.ledger_file} has format {begun}, and this version of fedce writes format {FORMAT}; "
-            "finish the run with the version that began it, or start a new run"
+            f"{run_folder.ledger_file} has format {part.format}, and this version of fedce writes format {FORMAT}; "
+            "go on with the version that began the run, or start a new run"
         )
+
+
+def check_config(run_folder: RunFolder, part: Session, about: Mapping[str, Any]) -> None:
+    check_format(run_folder, part)
     if part.config != about["config"]:
         raise RunError(
             f"{run_folder.config_file} was changed since the run was started; restore it, or start a new run"
@@ -239,6 +244,7 @@ def _write_models(run_folder: RunFolder, plan: Plan, state: State, replies: Mapp
             "written": written_values(classes, [member.mask_values for member in trained_by]),
             "shape": (plan.n_channels, *plan.spatial),
             "volumes": any(member.volumes for member in plan.members.values()),
+            "modalities": any(member.modalities for member in plan.members.values()),
         }
         write_tensors(path, to_named(params), about)
 

@@ -386,10 +386,6 @@ def learner_for(
     takes: tuple[int, ...] | None = None,
 ) -> Learner:
     """The learner that an experiment states; `takes` is a size on which the network is tried first."""
-    if (weights := config.train.class_weights) and len(weights) != n_classes:
-        raise ConfigError(
-            f"train.class_weights has {len(weights)} values, and there are {n_classes} classes; give one for each class"
-        )
     network = build(config.model, n_channels, n_classes, config.seed, patch_of(config.data))
     fits = {takes: check_fits(network, n_channels, n_classes, takes)} if takes else {}
     windows = Windows.asked_by(config.data)

@@ -76,8 +76,10 @@ def _table(found: Evaluated) -> tuple[list[str], list[list[str]]]:
 
 def _rows(site: AtSite, found: Evaluated) -> list[list[str]]:
     """A row for each class and, if there are several, one for their mean."""
-    classes = [(name, {key: metric.by_class[name] for key, metric in site.metrics.items()}) for name in found.classes]
-    rows: list[tuple[str, dict[str, OfClass] | dict[str, OfMetric]]] = [*classes]
+    classes = [
+        (name, {key: metric.by_class.get(name) for key, metric in site.metrics.items()}) for name in found.classes
+    ]
+    rows: list[tuple[str, dict[str, OfClass | None] | dict[str, OfMetric]]] = [*classes]
     if len(classes) > 1:
         rows.append((ALL, dict(site.metrics)))
     return [
@@ -91,7 +93,9 @@ def _rows(site: AtSite, found: Evaluated) -> list[list[str]]:
     ]
 
 
-def _text(value: OfClass | OfMetric, found: Evaluated, name: str) -> str:
+def _text(value: OfClass | OfMetric | None, found: Evaluated, name: str) -> str:
+    if value is None:  # The site does not label this class.
+        return "-"
     heading = found.headings[name]
     text = heading.text(value.mean)
     if value.interval:

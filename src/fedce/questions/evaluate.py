@@ -14,7 +14,8 @@ from fedce.base.tables import BUILT_IN, DataConfig
 from fedce.core.messages import CaseScores
 from fedce.core.params import Params
 from fedce.core.scoring import LEVEL, MIN_CASES, dice_interval, too_few
-from fedce.data.pixels import FOREGROUND, with_channels
+from fedce.data.labels import classes_for_others
+from fedce.data.pixels import with_channels
 from fedce.data.shape import settled
 from fedce.data.site import SiteData
 from fedce.data.sites import load_labelled
@@ -99,6 +100,10 @@ class Evaluated:
             notes.insert(
                 0, "These are the run's own data: it trained on some of the images, so the scores are too good"
             )
+        for site in self.sites:
+            labelled = site.metrics[DICE].by_class
+            if len(labelled) < len(self.classes):
+                notes.append(f"{site.name} labels only {', '.join(labelled)}; its means leave the other classes out")
         if any(found.unit == "px" for site in self.sites for found in site.metrics.values()):
             notes.append("The files state no spacing, so lengths are in pixels of the resized image")
         return notes
@@ -186,11 +191,9 @@ def _recorded(site: AtSite) -> dict[str, Any]:
 
 def _reading(data: DataConfig, loaded: Loaded) -> DataConfig:
     """How the run's data were read; classes and size are those that the model was trained with."""
-    # Classes may also come from dataset.json; masks in colours are read by their table.
-    own = data.colors is None and (data.classes is not None or list(loaded.classes) != list(FOREGROUND))
     sides = loaded.shape[1:]
     size = data.size or (sides[0] if len(sides) == 2 and len(set(sides)) == 1 else None)
-    classes = {name: list(values) for name, values in loaded.classes.items()} if own else None
+    classes = classes_for_others(data, loaded.classes)
     update: dict[str, Any] = {"classes": classes, "size": size, "root": None, "sites": (), "shards": 1, "groups": []}
     return settled(data).model_copy(update=update)
 
@@ -203,6 +206,10 @@ def _fitted(data: SiteData, loaded: Loaded, folder: Path) -> SiteData:
         raise DataError(f"the images in {folder} are {have} pixels (height x width), the model takes {want}")
     if data.images.shape[1] == n_channels:
         return data
+    if loaded.modalities or data.modalities:
+        raise DataError(
+            f"the images in {folder} have {data.images.shape[1]} modalities or channels, the model takes {n_channels}"
+        )
     return replace(data, images=np.stack([with_channels(image, n_channels) for image in data.images]))
 
 
@@ -260,4 +267,5 @@ def _picture(data: SiteData, case: str, score: float, learner: Learner) -> Shown
     rows = [row for row, own in enumerate(data.cases) if own == case]
     row = max(rows, key=lambda row: int(data.masks[row].sum()))
     found = found_in(data, row, learner.predict)
-    return Shown(data.name, case, score, data.images[row], data.masks[row] > 0, found)
+    is_labelled = np.array([data.labels(i) for i in range(data.masks.shape[1])])[:, None, None]
+    return Shown(data.name, case, score, data.images[row], (data.masks[row] > 0) & is_labelled, found & is_labelled)

@@ -1,11 +1,13 @@
 """A run's model, ready to be used: for predictions, evaluations, audits and exports."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fedce.base.errors import ConfigError, RunError
 from fedce.base.files import read_tensors
+from fedce.base.tables import DataConfig
 from fedce.core.params import from_named
 from fedce.data.pixels import Classes
 from fedce.federation.plan import code_of
@@ -44,6 +46,10 @@ class Loaded:
     """The mask values that predictions hold: those of the training masks."""
     shape: Shape
     file: Path
+    volumes: bool
+    """Whether the run was trained on volumes."""
+    modalities: bool
+    """Whether the network's channels are modalities, and not grey or colours."""
 
 
 def model_file(run: RunFolder, site: str | None, *, best: bool = False) -> Path:
@@ -78,13 +84,28 @@ def load_model(run: RunFolder, which: Which) -> Loaded:
         learner.load(from_named(learner.layout, tensors))
     except ValueError as error:
         raise RunError(f"{path} does not fit [model] in {run.config_file}: {error}") from None
-    return Loaded(learner, classes, _written(about), tuple(about["shape"]), path)
+    return Loaded(
+        learner=learner,
+        classes=classes,
+        # Files of earlier versions say neither which values the training masks had, nor what the files were.
+        written=about.get("written") or classes,
+        shape=tuple(about["shape"]),
+        file=path,
+        volumes=_volumes(about, config.data),
+        modalities=_modalities(about, config.data),
+    )
 
 
-def _written(about: dict[str, Any]) -> Classes:
-    """The values that predictions hold; files of earlier versions do not say which values the training masks had."""
-    found: Classes = about.get("written") or about["classes"]
-    return found
+def _volumes(about: Mapping[str, Any], data: DataConfig) -> bool:
+    stated: bool | None = about.get("volumes")
+    return data.format in ("volumes", "dicom") if stated is None else stated
+
+
+def _modalities(about: Mapping[str, Any], data: DataConfig) -> bool:
+    stated: bool | None = about.get("modalities")
+    if stated is not None:
+        return stated
+    return about["shape"][0] > 1 and (_volumes(about, data) or isinstance(data.images, dict))
 
 
 def check_names_no_code(run: RunFolder, *keys: str) -> None:

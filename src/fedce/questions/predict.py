@@ -20,7 +20,7 @@ from fedce.data.pixels import mask_values, with_channels
 from fedce.data.resizing import from_size, to_size
 from fedce.data.volumes import nifti_bytes, unsliced
 from fedce.questions.loading import Loaded, Which, check_names_no_code, load_model
-from fedce.questions.whole import check_dims, seen_whole, segment_whole
+from fedce.questions.whole import at_network_spacing, check_dims, seen_whole, segment_whole
 from fedce.record.folder import RunFolder
 
 COMMON = Which()
@@ -49,14 +49,14 @@ def predict_files(
     loaded = load_model(run, which)
     formats = Formats.named_by(run.config.data.format)
     found = [one for path in images for one in _found(path, out, formats)]
-    stems = by_case(found, run.config.data, loaded.shape[0])
+    stems = by_case(found, run.config.data, loaded.shape[0]) if loaded.modalities else found
     _check_targets(stems, to, replace=replace)
     # All files are checked before any mask is written, so that a bad file leaves nothing half-done.
     problems = Problems()
     for file, _ in stems:
         with problems.collected():
             check_dims(file, loaded.learner)
-            _check_channels(file, loaded.shape[0])
+            _check_channels(file, loaded)
     problems.raise_any(f"{len(stems)} images")
     if which.adapt:
         loaded.learner.load(_adapted(loaded, [file for file, _ in stems], run.config.data))
@@ -65,15 +65,18 @@ def predict_files(
         yield predict(file, _targets(file, stem, to), run.config.data, loaded)
 
 
-def _check_channels(file: File, expected: int) -> None:
+def _check_channels(file: File, loaded: Loaded) -> None:
     """Read the file, and refuse it if it has other modalities than the network takes."""
-    n = len(file.channels()) if file.is_volume else len(file.image())
-    if n != expected and (file.has_modalities or expected not in (1, 3)):
+    n, expected = len(file.channels()) if file.is_volume else len(file.image()), loaded.shape[0]
+    # Only grey and colour become each other.
+    if n != expected and (file.has_modalities or loaded.modalities):
         raise DataError(f"{file.path} has {n} modalities or channels, and the network takes {expected}")
 
 
 def _found(path: Path, out: Path, formats: Formats) -> list[tuple[File, Path]]:
     """A file, a series, or all files and series in a folder, each with the path of its mask without an ending."""
+    if not path.exists():
+        raise DataError(f"there is no file or folder {path}")
     if not path.is_dir() or _is_series(path, formats):
         return [(formats.file(path), out / formats.stem(path))]
     inside = [one for one in sorted(path.rglob("*")) if not _is_hidden(one.relative_to(path))]
@@ -81,7 +84,7 @@ def _found(path: Path, out: Path, formats: Formats) -> list[tuple[File, Path]]:
     chosen = [one for one in inside if one in series or (one.is_file() and ending(one, formats.known))]
     kept = [one for one in chosen if not series & set(one.parents)]
     if not kept:
-        known = ", ".join(end for one in formats.known for end in one.endings)
+        known = ", ".join(dict.fromkeys(end for one in formats.known for end in one.endings))
         raise DataError(f"there is no image in {path}; expected files that end in {known}")
     return [(formats.file(one), out / one.relative_to(path).with_name(formats.stem(one))) for one in kept]
 
@@ -107,7 +110,8 @@ def _predict_volume(file: File, targets: tuple[Path, Path], data: DataConfig, lo
     channels = file.channels()
     volume, values = channels[0], slices_of(channels, data.plane, data.intensity, file.path)
     if loaded.learner.windows is not None:
-        masks = segment_whole(file, data, loaded.learner, loaded.shape[0])
+        seen = at_network_spacing(values, volume, data, file.path)
+        masks = segment_whole(seen, (len(values), *values.shape[2:]), loaded.learner)
     else:
         masks = np.stack([_segment(values[z : z + 1], data, loaded)[0] for z in range(len(values))])
     target, picture = targets
@@ -126,7 +130,7 @@ def _adapted(loaded: Loaded, files: Sequence[File], data: DataConfig) -> Params:
     """The model with statistics of these images; the slices of a volume are images unless the network sees volumes."""
     learner = loaded.learner
     if learner.windows is not None:
-        seen = [seen_whole(file, data, loaded.shape[0]) for file in files]
+        seen = [seen_whole(file, data) for file in files]
     else:
         seen = [_fitted([image for file in files for image in _pictures(file, data)], data, loaded)]
     return learner.adapted(learner.params, learner.unmarked(seen))
@@ -170,9 +174,10 @@ def _check_targets(stems: Sequence[tuple[File, Path]], to: Target, *, replace: b
             if target in targets:
                 raise DataError(f"two images would write {target}; give them other names or run them apart")
             targets[target] = None
-    for file, _ in stems:
-        if file.path.resolve() in {target.resolve() for target in targets}:
-            raise DataError(f"{file.path} would be overwritten by its mask; choose another --out")
+    written = {target.resolve() for target in targets}
+    for one in (one for file, _ in stems for one in file.files):
+        if one.path.resolve() in written:
+            raise DataError(f"{one.path} would be overwritten by its mask; choose another --out")
     if not replace and (there := [target for target in targets if target.exists()]):
         more = f" and {len(there) - 1} more files" if len(there) > 1 else ""
         raise RunError(f"{there[0]}{more} would be overwritten; add --replace, or choose another --out")

@@ -41,6 +41,7 @@ def member_of(data: SiteData, classes: Mapping[str, Sequence[int]]) -> Member:
         fingerprint=data.fingerprint,
         mask_values=data.train_values,
         volumes=data.has_volumes,
+        modalities=data.modalities,
         **{f"n_{part}_cases": n for part, n in data.n_cases_by_part.items()},
     )
 

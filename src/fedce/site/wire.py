@@ -139,6 +139,7 @@ class MemberForm(_Form):
     labelled: Annotated[tuple[Name, ...], Field(max_length=256)] = ()
     mask_values: Annotated[tuple[Annotated[int, Field(ge=1, le=255)], ...], Field(max_length=255)] = ()
     volumes: bool = False
+    modalities: bool = False
     versions: dict[Name, Name]
     key: Name
     """The site's public key."""
