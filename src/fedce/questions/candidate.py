@@ -194,7 +194,7 @@ def _elsewhere(run: RunFolder, data: SiteData, n_rounds: int, why: str) -> Candi
     if config.worth.reference is None:
         return replace(unknown, how=f"the run's images are not on this machine ({why}), and it has no worth.reference.")
     try:
-        images = reference_images(config, data.shape)
+        images = reference_images(config, data.shape, loaded.classes)
     except (DataError, RunError) as error:
         return replace(unknown, how=f"neither the run's images nor its reference set are on this machine ({error}).")
     trained = model
