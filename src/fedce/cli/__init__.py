@@ -3,7 +3,7 @@
 import click
 
 from fedce import __version__
-from fedce.cli import data, plan, record, research, run, use
+from fedce.cli import data, federation, plan, record, research, run, use
 
 __all__ = ["main"]
 
@@ -15,7 +15,8 @@ def main() -> None:
 
 
 for command in (
-    *(plan.plan, run.run, run.deploy, run.doctor, run.report, run.watch),
+    *(plan.plan, run.run, run.report, run.watch),
+    *(federation.deploy, federation.doctor, federation.runs, federation.status),
     *(use.evaluate, use.export, use.predict),
     *(data.data,),
     *(record.allocate, record.keys, record.ledger, record.publish),

@@ -20,9 +20,10 @@ from fedce.core.messages import Member
 from fedce.data import Sites, load_sites
 from fedce.data.fingerprint import fingerprints_of
 from fedce.engines.courier import Courier
+from fedce.engines.joining import Event, Known, Reports, Rules
 from fedce.engines.local import LocalEngine
 from fedce.engines.prolonging import is_finished, prolong
-from fedce.engines.remote import Event, Known, RemoteEngine, Rules
+from fedce.engines.remote import RemoteEngine
 from fedce.engines.shared import Shelf
 from fedce.federation.lines import about_run, write_splits
 from fedce.federation.plan import FirstRound, Participants, Plan, resolve
@@ -217,11 +218,14 @@ def coordinate(
             run_folder.write_config(resolved)
         run_folder.check_chain()
         record = _RemoteRecord(run_folder, signing(run_folder, observer))
-        engine = RemoteEngine(courier, record.rules(resolved), record.note, record.known, observer.notice, shelf)
+        reports = Reports(record.note, observer.notice, run_folder.write_presence)
+        engine = RemoteEngine(courier, record.rules(resolved), reports, record.known, shelf)
         plan = record.plan = Plan(resolved, engine.gather())
         engine.bind(plan.layout, plan.n_channels, plan.whole_layout)
         state = record.start(command)
-        return finish(run_folder, plan, state, engine, observer, report=True)
+        result = finish(run_folder, plan, state, engine, observer, report=True)
+        run_folder.forget_presence()
+        return result
 
 
 class _RemoteRecord:

@@ -7,6 +7,7 @@ checkpoint/      the server's state and the sites' memories
 results.json     contributions, Dice, fairness, versions
 model.safetensors, models/<site>.safetensors where each site has its own
 cases.csv        the metrics of every test case, if the sites are on this machine
+presence.json    while sites on other machines work: which are connected, and whose answer is awaited
 examples.png     an image of each site's first test case with what the model finds in it
 report.html
 """
@@ -23,10 +24,14 @@ from typing import Any
 
 from fedce.base import config as configs
 from fedce.base.errors import RunError
-from fedce.base.files import append_line, digest_of, read_sealed, write_bytes, write_sealed
+from fedce.base.files import append_line, digest_of, read_json, read_sealed, write_bytes, write_json, write_sealed
 from fedce.record.entries import Continued, Line, Round, line_of
 from fedce.record.forms import Results, check
 from fedce.record.ledger import NO_LINE, Ledger, check_format, content_of, signed_text
+from fedce.record.presence import Presence
+
+OUTCOME = "outcome.json"
+"""File in the engine's folder that says how the coordinator ended."""
 
 
 class RunFolder:
@@ -51,6 +56,7 @@ class RunFolder:
         self.cases_file = path / "cases.csv"
         self.splits_file = path / "splits.json"
         self.log_file = path / "error.log"
+        self.presence_file = path / "presence.json"
         self.lock_file = path / ".lock"
         self.next_folder = path / ".next"
         self.state_file = path / "checkpoint" / "state.safetensors"
@@ -60,6 +66,12 @@ class RunFolder:
         self._last_line: str | None = None
         self._lines_read: list[str] = []
         self._ledger = Ledger()
+
+    @property
+    def engine_folder(self) -> Path:
+        """Beside the run folder: files of the engine that carries the run, unless that is the local engine."""
+        path = self.path.resolve()
+        return path.with_name(f"{path.name}.engine")
 
     def site_model_file(self, site: str) -> Path:
         return self.path / "models" / f"{site}.safetensors"
@@ -140,7 +152,15 @@ class RunFolder:
         for own in (self.path / "checkpoint", self.path / "models", self.next_folder):
             shutil.rmtree(own, ignore_errors=True)
         pages = (self.report_file, self.examples_file, self.cases_file)
-        files = (self.results_file, self.model_file, self.best_file, *pages, self.splits_file, self.log_file)
+        files = (
+            self.results_file,
+            self.model_file,
+            self.best_file,
+            *pages,
+            self.splits_file,
+            self.log_file,
+            self.presence_file,
+        )
         extra = (
             *self.path.glob("config-until-round-*.toml"),
             *self.path.glob("value-*.json"),
@@ -175,6 +195,18 @@ class RunFolder:
             yield
 
     @property
+    def is_locked(self) -> bool:
+        """Whether a process is working on this run."""
+        try:
+            with self.lock_file.open("r") as file:
+                fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return False
+        except OSError:
+            return True
+        return False
+
+    @property
     def config(self) -> configs.Config:
         return configs.load_recorded(self.config_file)
 
@@ -188,6 +220,21 @@ class RunFolder:
 
     def write_results(self, results: Mapping[str, Any]) -> None:
         write_sealed(self.results_file, results)
+
+    @property
+    def presence(self) -> Presence | None:
+        """Which sites on other machines were there when the coordinator last looked; None unless the run goes on."""
+        if not self.presence_file.exists():
+            return None
+        content = read_json(self.presence_file)
+        check(Presence, content, str(self.presence_file))
+        return Presence.model_validate(content)
+
+    def write_presence(self, presence: Presence) -> None:
+        write_json(self.presence_file, presence.model_dump())
+
+    def forget_presence(self) -> None:
+        self.presence_file.unlink(missing_ok=True)
 
     def ledger(self) -> Ledger:
         """All whole lines, without a last line that a kill cut off. Lines that were read before are not read again."""

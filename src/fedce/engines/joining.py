@@ -1,0 +1,98 @@
+"""Which sites may join a federation of other machines, and what is kept of those that have joined."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from fedce.base.errors import ReplyError
+from fedce.base.identity import is_signed
+from fedce.core.messages import Member
+from fedce.record.presence import Presence
+from fedce.site.wire import MemberForm, Signed
+
+
+@dataclass(frozen=True)
+class Event:
+    """An event that members should find in the record."""
+
+    round_no: int | None
+    site: str
+    what: str
+    joined: "Known | None" = None
+
+
+@dataclass(frozen=True)
+class Known:
+    """A site that has joined: from then on its name belongs to its key."""
+
+    key: str
+    member: Member
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Which sites may take part, and how long the server waits for them."""
+
+    run: str
+    """The run's identifier, so that no message of another run is accepted."""
+    members: Mapping[str, str]
+    """Name to public key. With "", the first key that comes with the name counts; without names, any site may join."""
+    min_sites: int
+    join_seconds: float
+    deadline_seconds: float | None
+    version: str
+    """The version of fedce; all sites must run the same one, or numbers could differ."""
+    classes: Mapping[str, tuple[int, ...]] | None = None
+    """The classes and the image size that the experiment states; otherwise the first site's would count."""
+    size: int | None = None
+
+
+@dataclass(frozen=True)
+class Reports:
+    """Callbacks for what an engine tells of its sites."""
+
+    note: Callable[[Event], None]
+    """An event for the ledger."""
+    notice: Callable[[str], None] = lambda message: None
+    """A line for people, now."""
+    presence: Callable[[Presence], None] = lambda presence: None
+    """Which sites are connected, and whose answer is awaited, whenever this has changed."""
+
+
+def check_member(form: MemberForm, signed: Signed, nonce: str, rules: Rules, known: Mapping[str, Known]) -> None:
+    """Raise a ReplyError unless a site that says this of itself may take part, beside the sites that are known."""
+    if not is_signed(signed.content, signed.signature, form.key):
+        raise ReplyError("it does not hold the key that it shows")
+    if (form.run, form.nonce) != (rules.run, nonce):
+        raise ReplyError("its answer belongs to another question")
+    if rules.members and form.name not in rules.members:
+        raise ReplyError(f"{form.name!r} is not among the members")
+    if (expected := rules.members.get(form.name)) and form.key != expected:
+        raise ReplyError(f"it has another key than the member {form.name!r}")
+    if (version := form.versions.get("fedce")) != rules.version:
+        raise ReplyError(f"it runs fedce {version}, the server {rules.version}; all need the same")
+    before = known.get(form.name)
+    if before is not None and form.key != before.key:
+        raise ReplyError(f"it has another key than the site {form.name!r} that joined before")
+    if before is not None and form.fingerprint != before.member.fingerprint:
+        raise ReplyError("its data differ from those it joined with; restore them, or start a new run")
+
+
+def check_data(its: Member, rules: Rules, known: Mapping[str, Known]) -> None:
+    """Raise a ReplyError unless a site's images and classes fit the experiment and the sites that are known."""
+    if unknown := sorted(set(its.labelled) - its.classes.keys()):
+        raise ReplyError(f"it labels {unknown[0]!r}, which is not among its classes {', '.join(its.classes)}")
+    if rules.classes is not None and its.classes != rules.classes:
+        raise ReplyError(f"its classes are {its.classes}, the experiment's {rules.classes}")
+    if rules.size is not None and its.shape[1:] != (rules.size, rules.size):
+        raise ReplyError(f"its images are {its.shape[2]}x{its.shape[1]}, and data.size is {rules.size}")
+    first = next(iter(known.values()), None)
+    if first is None:
+        return
+    ours = first.member
+    if ours.shape[1:] != its.shape[1:]:
+        raise ReplyError(
+            f"its images are {its.shape[2]}x{its.shape[1]}, those of {ours.name!r} "
+            f"{ours.shape[2]}x{ours.shape[1]}; set data.size"
+        )
+    if ours.classes != its.classes:
+        raise ReplyError(f"its classes are {its.classes}, those of {ours.name!r} {ours.classes}")
