@@ -16,7 +16,7 @@ def main() -> None:
 
 for command in (
     *(plan.plan, run.run, run.report, run.watch),
-    *(federation.deploy, federation.doctor, federation.runs, federation.status),
+    *(federation.deploy, federation.doctor, federation.new, federation.runs, federation.status),
     *(use.evaluate, use.export, use.predict),
     *(data.data,),
     *(record.allocate, record.keys, record.ledger, record.publish),
