@@ -4,6 +4,7 @@ import click
 
 from fedce import __version__
 from fedce.cli import data, federation, plan, record, research, run, use
+from fedce.cli.examples import show_examples
 
 __all__ = ["main"]
 
@@ -23,3 +24,4 @@ for command in (
     *(research.compare, research.study, research.value),
 ):
     main.add_command(command)
+show_examples(main)
