@@ -93,7 +93,7 @@ def test_a_hospital_checks_before_anybody_waits(consortium: Path, data: Path, tm
     assert expected <= found.keys()
     assert found["same versions"]["verdict"] == found["data"]["verdict"] == found["disk"]["verdict"] == "ok"
     assert found["name"]["found"] == "north is one of the 3 members"
-    assert "1 sites, 16 images" in found["data"]["found"]
+    assert "1 site, 16 images" in found["data"]["found"]
 
 
 def station(

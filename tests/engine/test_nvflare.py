@@ -250,6 +250,16 @@ def test_deploy_writes_a_job_without_code(tmp_path: Path, images: Path, fedce):
     assert "is not empty" in again.stderr
 
 
+def test_a_server_keeps_its_jobs_in_its_kit_and_not_where_a_restart_empties_them(tmp_path: Path):
+    local = tmp_path / "kit" / "local"
+    local.mkdir(parents=True)
+    (local / "resources.json.default").write_text('{"snapshot": "/tmp/nvflare/snapshots", "jobs": "/tmp/nvflare/jobs"}')
+    settings.main([str(tmp_path / "kit"), "--runs", str(tmp_path / "runs")])
+    found = json.loads((local / "resources.json").read_text())
+    store = tmp_path / "kit" / "jobs"
+    assert (found["snapshot"], found["jobs"]) == (str(store / "snapshots"), str(store / "jobs"))
+
+
 def test_a_kit_is_made_ready_and_its_own_list_of_classes_is_kept(tmp_path: Path, capsys):
     local = tmp_path / "kit" / "local"
     local.mkdir(parents=True)

@@ -84,6 +84,17 @@ def test_quick_rounds_do_not_write_the_folder_each_time(clock: Clock, heard: Hea
     assert heard.said == []
 
 
+def test_machines_that_are_no_site_yet_are_counted(clock: Clock, heard: Heard):
+    waiting = Waiting(heard.reports, clock)
+    waiting.look([], ["west"])
+    clock.now = SOON_SECONDS
+    waiting.look([], ["west"], unnamed=1)
+    assert [text for _, text in heard.said] == [
+        "Before round 1: waiting for west (not connected); connected: 0, and 1 more, starting or refused."
+    ]
+    assert [found.unnamed for found in heard.shown] == [0, 1]
+
+
 def test_many_names_are_cut_short():
     assert listed([str(i) for i in range(20)]) == "0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11 and 8 more"
 
@@ -148,10 +159,14 @@ def test_status_tells_who_is_there_and_who_is_late(run: RunFolder):
         assert status_of(run, 1010.0).state == "unfinished", "a process does not see its own lock"
 
 
-def test_the_last_presence_goes_with_the_run(run: RunFolder):
-    wait(run)
-    run.forget_presence()
-    run.forget_presence()
+def test_after_the_coordinator_has_ended_nobody_waits(run: RunFolder):
+    def stopped() -> None:
+        with run.presence_shown():
+            assert wait(run) is not None
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        stopped()
     assert run.presence is None
 
 

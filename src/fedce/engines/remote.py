@@ -101,9 +101,13 @@ class RemoteEngine:
             enough = len(self.node_by_site) >= self.rules.min_sites
             if enough and ((self.rules.members and not missing) or self._waiting.seconds >= self.rules.join_seconds):
                 break
-            self._waiting.look(self.node_by_site, missing)
+            self._waiting.look(self.node_by_site, missing, self._n_unnamed)
             self._pause(POLL_SECONDS)
         return {name: self.known[name].member for name in sorted(self.known)}
+
+    @property
+    def _n_unnamed(self) -> int:
+        return len(self._nodes.keys() - set(self.node_by_site.values()))
 
     def sites(self, known: Sequence[str]) -> tuple[str, ...]:
         """The sites of the next round: all known so far, and those that have joined since."""
@@ -131,7 +135,7 @@ class RemoteEngine:
             if asked.waiting and len(asked.replies) >= needed and self._waited_long_enough(asked):
                 self._tell_who_is_missing(asked)
                 break
-            self._waiting.look(self.node_by_site, asked.waiting)
+            self._waiting.look(self.node_by_site, asked.waiting, self._n_unnamed)
             if asked.waiting:
                 self._pause(POLL_SECONDS)
         # Parcels that are still unanswered now belong to an earlier round.

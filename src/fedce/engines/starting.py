@@ -211,7 +211,7 @@ def coordinate(
     resolved = resolve(config)
     if not run_folder.config_file.exists():
         run_folder = RunFolder.create(out, resolved)
-    with run_folder.lock(), Shelf(out) as shelf:
+    with run_folder.lock(), Shelf(out) as shelf, run_folder.presence_shown():
         run_folder.mend_ledger()
         run_folder.settle()
         if not run_folder.lines():  # Before the first line, the experiment may still change.
@@ -223,9 +223,7 @@ def coordinate(
         plan = record.plan = Plan(resolved, engine.gather())
         engine.bind(plan.layout, plan.n_channels, plan.whole_layout)
         state = record.start(command)
-        result = finish(run_folder, plan, state, engine, observer, report=True)
-        run_folder.forget_presence()
-        return result
+        return finish(run_folder, plan, state, engine, observer, report=True)
 
 
 class _RemoteRecord:

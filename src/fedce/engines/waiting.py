@@ -33,7 +33,7 @@ class Waiting:
     def seconds(self) -> float:
         return self._clock() - self._began
 
-    def look(self, here: Iterable[str], waiting_for: Iterable[str]) -> None:
+    def look(self, here: Iterable[str], waiting_for: Iterable[str], unnamed: int = 0) -> None:
         """Take notice of how things stand; says so where this is news, or where nothing was said for a minute."""
         now, today, waited = self._clock(), time(), self.seconds
         found = Presence(
@@ -42,6 +42,7 @@ class Waiting:
             round_no=self._round_no,
             here=sorted(here),
             waiting_for=sorted(waiting_for),
+            unnamed=unnamed,
         )
         is_due = now >= self._remind_at
         if is_due or self._is_news(found, now):
@@ -56,5 +57,5 @@ class Waiting:
         before = self._shown
         if before is None:
             return True
-        same = (before.round_no, before.here, before.waiting_for) == (found.round_no, found.here, found.waiting_for)
+        same = before.model_copy(update={"time": found.time, "since": found.since}) == found
         return not same and now - self._shown_at >= SHOW_SECONDS

@@ -133,7 +133,11 @@ def check_data(sites: Sites) -> Iterator[Finding]:
     kind = "volumes" if sites[0].patch else "images"
     if sites.recognised:
         yield Finding("layout", "ok", sites.recognised)
-    yield Finding("data", "ok", f"{len(sites)} sites, {n_images} {kind} of {n_cases} cases, {_shape(sites)}")
+    yield Finding(
+        "data",
+        "ok",
+        f"{len(sites)} {'site' if len(sites) == 1 else 'sites'}, {n_images} {kind} of {n_cases} cases, {_shape(sites)}",
+    )
     warnings = [finding for site in sites for finding in (*_labels(site, list(sites.classes)), *_split(site))]
     for i, name in enumerate(sites.classes):
         if not any(site.labels(i) for site in sites):

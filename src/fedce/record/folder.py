@@ -197,13 +197,13 @@ class RunFolder:
     @property
     def is_locked(self) -> bool:
         """Whether a process is working on this run."""
-        try:
-            with self.lock_file.open("r") as file:
-                fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except FileNotFoundError:
+        if not self.lock_file.exists():
             return False
-        except OSError:
-            return True
+        with self.lock_file.open("r") as file:
+            try:
+                fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except OSError:
+                return True
         return False
 
     @property
@@ -233,8 +233,13 @@ class RunFolder:
     def write_presence(self, presence: Presence) -> None:
         write_json(self.presence_file, presence.model_dump())
 
-    def forget_presence(self) -> None:
-        self.presence_file.unlink(missing_ok=True)
+    @contextmanager
+    def presence_shown(self) -> Iterator[None]:
+        """Presence may be written in this block; after it nobody waits for sites, however it ends."""
+        try:
+            yield
+        finally:
+            self.presence_file.unlink(missing_ok=True)
 
     def ledger(self) -> Ledger:
         """All whole lines, without a last line that a kill cut off. Lines that were read before are not read again."""

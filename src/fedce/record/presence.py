@@ -27,6 +27,8 @@ class Presence(Form):
     """None before the first round."""
     here: list[str]
     waiting_for: list[str]
+    unnamed: Count = 0
+    """Connected machines that are no site yet: their site's process is starting, or was refused."""
 
     def is_fresh(self, now: float) -> bool:
         return now - self.time < FRESH_SECONDS
@@ -41,10 +43,15 @@ class Presence(Form):
         where = "Before round 1" if self.round_no is None else f"Round {self.round_no + 1}"
         if not self.waiting_for:
             what = "waiting for more sites" if self.round_no is None else "every answer has come"
-            return f"{where}: {what}; connected: {len(self.here)}."
+            return f"{where}: {what}; {self._connected}."
         absent = set(self.absent)
         names = [f"{site} (not connected)" if site in absent else site for site in self.waiting_for]
-        return f"{where}: waiting for {listed(names)}; connected: {len(self.here)}."
+        return f"{where}: waiting for {listed(names)}; {self._connected}."
+
+    @property
+    def _connected(self) -> str:
+        more = f", and {self.unnamed} more, starting or refused" if self.unnamed else ""
+        return f"connected: {len(self.here)}{more}"
 
 
 def listed(names: Sequence[str]) -> str:
