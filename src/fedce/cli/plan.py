@@ -1,7 +1,7 @@
 """An experiment file made from the data, or from the fingerprints that hospitals sent."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +40,7 @@ def plan(
     from fedce.present.terminal import Terminal
 
     terminal = Terminal(quiet=as_json)
-    sent = [Path(source) for source in sources if source.endswith(".json")]
-    if (sent and len(sent) != len(sources)) or (len(sources) > 1 and not sent):
-        raise ConfigError(f"expected one folder of sites, or fingerprints (.json) alone, got {', '.join(sources)}")
+    sent = sent_or_one(sources)
     if out is not None and out.exists():
         raise ConfigError(f"--out: {out} exists already; choose another name, or delete it")
     changes = changes_of({"data.scale": scale}, assignments)
@@ -67,6 +65,14 @@ def plan(
         terminal.notice(f"written to {out}; train with 'fedce run {out}'")
     elif not as_json:
         click.echo(text, nl=False)
+
+
+def sent_or_one(sources: Sequence[str]) -> list[Path]:
+    """The fingerprints among the sources; none if there is one folder of sites, or a built-in federation."""
+    sent = [Path(source) for source in sources if source.endswith(".json")]
+    if (sent and len(sent) != len(sources)) or (len(sources) > 1 and not sent):
+        raise ConfigError(f"expected one folder of sites, or fingerprints (.json) alone, got {', '.join(sources)}")
+    return sent
 
 
 def _fingerprint(tree: dict[str, Any], site: str | None, notice: Callable[[str], None]) -> dict[str, Any]:

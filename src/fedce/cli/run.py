@@ -1,9 +1,7 @@
-"""Commands about one run: doctor, run, deploy, report and watch."""
+"""Commands about one run: run, report and watch."""
 
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +19,6 @@ from fedce.cli.options import (
     data_option,
     default_out,
     echo_json,
-    experiment_options,
     json_option,
     out_option,
     replace_option,
@@ -167,52 +164,6 @@ def _told_how_to_go_on(display: "RunDisplay", out: Path) -> Iterator[None]:
         display.stop()
         begun = run_folder.config_file.exists()
         stopped(stop, f"continue with 'fedce run --resume {out}'" if begun else "the run had not begun")
-
-
-@click.command()
-@experiment_options(scale=scale_option(), rounds=rounds_option())
-@out_option()
-@click.option("--gpu", is_flag=True, help="Instead, train tiny models on CPU and GPU, amp on and off, and compare.")
-@json_option("the findings")
-@one_line_errors
-def doctor(experiment: Experiment, out: Path | None, gpu: bool, as_json: bool) -> None:
-    """Check everything that can be known before round 1; exit code 2 if a run would fail."""
-    from fedce.present.progress import FindingsDisplay
-
-    display = FindingsDisplay(quiet=as_json)
-    display.notice(STARTING)
-    from fedce.questions.doctor import examine, verdict_of
-    from fedce.questions.gpu import check_gpu
-
-    if gpu:
-        found = check_gpu()
-    else:
-        config = experiment.planned(display.notice)
-        found = examine(config, out or default_out(config), display.notice)
-    findings = []
-    for finding in found:
-        findings.append(finding)
-        display.tell(finding)
-    verdict = verdict_of(findings)
-    display.finish(verdict["ready"])
-    if as_json:
-        echo_json(verdict)
-    if not verdict["ready"]:
-        sys.exit(2)
-
-
-@click.command()
-@click.argument("engine", type=click.Choice(["flower", "nvflare"]))
-@click.argument("config_file", metavar="CONFIG.toml", type=PATH)
-@out_option("The new folder to write.", required=True)
-@set_option()
-@one_line_errors
-def deploy(engine: str, config_file: Path, out: Path, assignments: tuple[str, ...]) -> None:
-    """Write a Flower app or an NVFlare job for a federation of real hospitals."""
-    from fedce.base.config import load
-
-    config = load(config_file, {**changes_of({}, assignments), "engine.name": engine})
-    click.echo(import_module(f"fedce.engines.{engine}").deploy(config, out))
 
 
 @click.command()

@@ -17,58 +17,20 @@ from fedce.base.errors import ReplyError
 from fedce.base.identity import is_signed
 from fedce.core.messages import Member, Reply, Task
 from fedce.core.params import Layout
-from fedce.engines.admission import check_author, check_member, key_of
 from fedce.engines.courier import Courier
+from fedce.engines.joining import Event, Known, Reports, Rules, check_author, check_member, key_of
 from fedce.engines.shared import Shelf
+from fedce.engines.waiting import Waiting
 from fedce.site.wire import Failure, Hello, MemberForm, Parcel, ReplyForm, Signed, kind_of, reply_from, task_parcel
 
 POLL_SECONDS = 0.1
 MEET_SECONDS = 1.0
-REMIND_SECONDS = 60.0
 MAX_TRIES = 3
 """How often a task is sent in one round to a site that does not answer."""
 FIRST_PAUSE, LONGEST_PAUSE = 2.0, 300.0
 """Seconds until a node that failed is asked again; the pause doubles each time."""
 MAX_OVER = 1000
 """At most this many unanswered parcels of earlier rounds are remembered; the oldest are dropped."""
-
-
-@dataclass(frozen=True)
-class Event:
-    """An event that members should find in the record."""
-
-    round_no: int | None
-    site: str
-    what: str
-    joined: "Known | None" = None
-
-
-@dataclass(frozen=True)
-class Known:
-    """A site that has joined: from then on its name belongs to its key."""
-
-    key: str
-    member: Member
-    gone: str = ""
-    """Why it may no longer take part; empty: it may."""
-
-
-@dataclass(frozen=True)
-class Rules:
-    """Which sites may take part, and how long the server waits for them."""
-
-    run: str
-    """The run's identifier, so that no message of another run is accepted."""
-    members: Mapping[str, str]
-    """Name to public key. With "", the first key that comes with the name counts; without names, any site may join."""
-    min_sites: int
-    join_seconds: float
-    deadline_seconds: float | None
-    version: str
-    """The version of fedce; all sites must run the same one, or numbers could differ."""
-    classes: Mapping[str, tuple[int, ...]] | None = None
-    """The classes and the image size that the experiment states; otherwise the first site's would count."""
-    size: int | None = None
 
 
 @dataclass
@@ -101,9 +63,8 @@ class RemoteEngine:
         self,
         courier: Courier,
         rules: Rules,
-        note: Callable[[Event], None],
+        reports: Reports,
         known: Mapping[str, Known] | None = None,
-        notice: Callable[[str], None] = lambda message: None,
         shelf: Shelf | None = None,
         clock: Callable[[], float] = monotonic,
         pause: Callable[[float], None] = sleep,
@@ -112,7 +73,8 @@ class RemoteEngine:
         self._shelf = shelf or Shelf(Path(tempfile.gettempdir()))
         self.known: dict[str, Known] = dict(known or {})
         self.node_by_site: dict[str, str] = {}
-        self._note, self._notice, self._clock, self._pause = note, notice, clock, pause
+        self._reports, self._clock, self._pause = reports, clock, pause
+        self._waiting = Waiting(reports, clock)
         self._layout: Layout | None = None
         self._whole: Layout | None = None
         # In a resumed run, the sites that were there at its start have settled the network.
@@ -133,20 +95,21 @@ class RemoteEngine:
 
     def gather(self) -> dict[str, Member]:
         """Wait for the members; returns them, sorted by name."""
-        began = reminded = self._clock()
+        self._waiting.begin(None)
         while True:
             self._meet()
             self._collect({})
-            waited = self._clock() - began
             missing = sorted(self.rules.members.keys() - self.node_by_site.keys() - self._gone)
             enough = len(self.node_by_site) >= self.rules.min_sites
-            if enough and ((self.rules.members and not missing) or waited >= self.rules.join_seconds):
+            if enough and ((self.rules.members and not missing) or self._waiting.seconds >= self.rules.join_seconds):
                 break
-            if self._clock() - reminded >= REMIND_SECONDS:
-                reminded = self._clock()
-                self._notice(f"waiting for {', '.join(missing) or 'sites'}; {len(self.node_by_site)} are there")
+            self._waiting.look(self.node_by_site, missing, self._n_unnamed)
             self._pause(POLL_SECONDS)
         return {name: self.known[name].member for name in sorted(self.known)}
+
+    @property
+    def _n_unnamed(self) -> int:
+        return len(self._nodes.keys() - set(self.node_by_site.values()))
 
     def sites(self, known: Sequence[str]) -> tuple[str, ...]:
         """The sites of the next round: all known so far, and those that have joined since."""
@@ -178,9 +141,9 @@ class RemoteEngine:
         if tasks[0].action == "train":  # Later questions of a round may be about the models that came in it.
             self._shelf.clear()
         # A site may be killed at any time, so it keeps every round.
-        asked = _Asked({task.site: replace(task, persist=True) for task in tasks}, self._clock())
+        asked = _Asked({task.site: replace(task, persist=True) for task in tasks})
         needed = min(self.rules.min_sites, len(tasks))
-        reminded = self._clock()
+        self._waiting.begin(self._round_no)
         while asked.waiting:
             self._meet()
             self._send_what_is_due(asked)
@@ -189,9 +152,7 @@ class RemoteEngine:
             if asked.waiting and len(asked.replies) >= needed and self._waited_long_enough(asked):
                 self._tell_who_is_missing(asked)
                 break
-            if self._clock() - reminded >= REMIND_SECONDS:
-                reminded = self._clock()
-                self._notice(f"round {self._round_no + 1}: waiting for {', '.join(sorted(asked.waiting))}")
+            self._waiting.look(self.node_by_site, asked.waiting, self._n_unnamed)
             if asked.waiting:
                 self._pause(POLL_SECONDS)
         # Parcels that are still unanswered now belong to an earlier round.
@@ -220,7 +181,7 @@ class RemoteEngine:
     def _waited_long_enough(self, asked: "_Asked") -> bool:
         """Whether the deadline has passed, or no connected site could still answer."""
         limit = self.rules.deadline_seconds
-        late = limit is not None and self._clock() - asked.began >= limit
+        late = limit is not None and self._waiting.seconds >= limit
         return late or not any(site in self.node_by_site for site in asked.waiting)
 
     def _tell_who_is_missing(self, asked: "_Asked") -> None:
@@ -240,9 +201,9 @@ class RemoteEngine:
             del self._over[next(iter(self._over))]
 
     def _say(self, site: str, what: str) -> None:
-        self._note(Event(self._round_no, site, what))
+        self._reports.note(Event(self._round_no, site, what))
         if self._round_no is None:  # There is no ledger yet that could hold the event.
-            self._notice(f"{site}: {what}")
+            self._reports.notice(f"{site}: {what}")
 
     def _send(self, node: str, site: str, parcel: Parcel, nonce: str = "") -> None:
         ticket = self.courier.send(node, parcel, self._round_no or 0)
@@ -359,7 +320,7 @@ class RemoteEngine:
         self.node_by_site[name] = parcel.node
         if name not in self.known:
             self.known[name] = Known(form.key, form.member)
-            self._note(Event(self._round_no, name, "joined", self.known[name]))
+            self._reports.note(Event(self._round_no, name, "joined", self.known[name]))
         else:
             self._say(name, "came back" if before is None else "came back under another address")
         if before is not None and before != parcel.node:
@@ -379,7 +340,6 @@ class _Asked:
     """The tasks of one round, and which sites have not answered yet."""
 
     waiting: dict[str, Task]
-    began: float
     replies: list[Reply] = field(default_factory=list)
     tries: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     send_at: dict[str, float] = field(default_factory=lambda: defaultdict(float))

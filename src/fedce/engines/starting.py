@@ -20,9 +20,10 @@ from fedce.core.messages import Member
 from fedce.data import Sites, load_sites
 from fedce.data.fingerprint import fingerprints_of
 from fedce.engines.courier import Courier
+from fedce.engines.joining import Event, Known, Reports, Rules
 from fedce.engines.local import LocalEngine
 from fedce.engines.prolonging import is_finished, prolong
-from fedce.engines.remote import Event, Known, RemoteEngine, Rules
+from fedce.engines.remote import RemoteEngine
 from fedce.engines.shared import Shelf
 from fedce.federation.boundary import Boundary
 from fedce.federation.lines import about_run, write_splits
@@ -225,7 +226,7 @@ def coordinate(
     if not run_folder.config_file.exists():
         run_folder = RunFolder.create(out, resolved)
     # A coordinator that is started again may find the one before still losing its engine, and with it the run.
-    with run_folder.lock(PATIENCE), Shelf(out) as shelf:
+    with run_folder.lock(PATIENCE), Shelf(out) as shelf, run_folder.connections_shown():
         run_folder.mend_ledger()
         run_folder.settle()
         if not run_folder.lines():  # Before the first line, the experiment may still change.
@@ -236,7 +237,8 @@ def coordinate(
             record_saved_round(run_folder)
             take_waiting(run_folder, observer.notice)
         record = _RemoteRecord(run_folder, key)
-        engine = RemoteEngine(courier, record.rules(resolved), record.note, record.known, observer.notice, shelf)
+        reports = Reports(record.note, observer.notice, run_folder.write_connections)
+        engine = RemoteEngine(courier, record.rules(resolved), reports, record.known, shelf)
         plan = record.plan = Plan(resolved, engine.gather())
         engine.bind(plan.layout, plan.n_channels, plan.whole_layout)
         state = record.start(command)

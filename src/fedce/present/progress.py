@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fedce.base.tables import AlgorithmConfig
     from fedce.core.messages import Member
     from fedce.federation.session import RoundSeen
-    from fedce.questions.doctor import Finding
+    from fedce.questions.finding import Finding
     from fedce.questions.jobs import Progress, Store
 
 
@@ -139,5 +139,5 @@ class FindingsDisplay(Terminal):
         if finding.advice:
             self.stdout.print(safe_text(f"        -> {finding.advice}"), soft_wrap=True)
 
-    def finish(self, ready: bool) -> None:
-        self.stdout.print("ready to run" if ready else "not ready: correct the problems above", soft_wrap=True)
+    def finish(self, ready: bool, what: str = "run") -> None:
+        self.stdout.print(f"ready to {what}" if ready else "not ready: correct the problems above", soft_wrap=True)

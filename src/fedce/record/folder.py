@@ -7,6 +7,7 @@ checkpoint/      the server's state and the sites' memories
 results.json     contributions, Dice, fairness, versions
 model.safetensors, models/<site>.safetensors where each site has its own
 cases.csv        the metrics of every test case, if the sites are on this machine
+connections.json    while sites on other machines work: which are connected, and whose answer is awaited
 examples.png     an image of each site's first test case with what the model finds in it
 report.html
 notices/         signed notices of members that wait for the next round boundary
@@ -25,10 +26,23 @@ from typing import Any
 
 from fedce.base import config as configs
 from fedce.base.errors import RunError
-from fedce.base.files import append_line, digest_of, locked, read_sealed, write_bytes, write_sealed
+from fedce.base.files import (
+    append_line,
+    digest_of,
+    locked,
+    read_json,
+    read_sealed,
+    write_bytes,
+    write_json,
+    write_sealed,
+)
+from fedce.record.connections import Connections
 from fedce.record.entries import Continued, Line, Round, line_of
 from fedce.record.forms import Results, check
 from fedce.record.ledger import NO_LINE, Ledger, check_format, content_of, signed_text
+
+OUTCOME = "outcome.json"
+"""File in the engine's folder that says how the coordinator ended."""
 
 
 class RunFolder:
@@ -53,6 +67,7 @@ class RunFolder:
         self.cases_file = path / "cases.csv"
         self.splits_file = path / "splits.json"
         self.log_file = path / "error.log"
+        self.connections_file = path / "connections.json"
         self.lock_file = path / ".lock"
         self.next_folder = path / ".next"
         self.state_file = path / "checkpoint" / "state.safetensors"
@@ -68,6 +83,12 @@ class RunFolder:
     def attestation_files(self) -> list[Path]:
         """The attestations of the ledger, by their number of lines."""
         return sorted(self.path.glob("attestation-*.json"), key=lambda path: (len(path.name), path.name))
+
+    @property
+    def engine_folder(self) -> Path:
+        """Beside the run folder: files of the engine that carries the run, unless that is the local engine."""
+        path = self.path.resolve()
+        return path.with_name(f"{path.name}.engine")
 
     def site_model_file(self, site: str) -> Path:
         return self.path / "models" / f"{site}.safetensors"
@@ -148,7 +169,15 @@ class RunFolder:
         for own in (self.path / "checkpoint", self.path / "models", self.notices_folder, self.next_folder):
             shutil.rmtree(own, ignore_errors=True)
         pages = (self.report_file, self.examples_file, self.cases_file)
-        files = (self.results_file, self.model_file, self.best_file, *pages, self.splits_file, self.log_file)
+        files = (
+            self.results_file,
+            self.model_file,
+            self.best_file,
+            *pages,
+            self.splits_file,
+            self.log_file,
+            self.connections_file,
+        )
         extra = (
             *self.path.glob("config-until-round-*.toml"),
             *self.path.glob("value-*.json"),
@@ -210,6 +239,26 @@ class RunFolder:
 
     def write_results(self, results: Mapping[str, Any]) -> None:
         write_sealed(self.results_file, results)
+
+    @property
+    def connections(self) -> Connections | None:
+        """Which sites on other machines were there when the coordinator last looked; None unless the run goes on."""
+        if not self.connections_file.exists():
+            return None
+        content = read_json(self.connections_file)
+        check(Connections, content, str(self.connections_file))
+        return Connections.model_validate(content)
+
+    def write_connections(self, connections: Connections) -> None:
+        write_json(self.connections_file, connections.model_dump())
+
+    @contextmanager
+    def connections_shown(self) -> Iterator[None]:
+        """Connections may be written in this block; after it nobody waits for sites, however it ends."""
+        try:
+            yield
+        finally:
+            self.connections_file.unlink(missing_ok=True)
 
     def ledger(self) -> Ledger:
         """All whole lines, without a last line that a kill cut off. Lines that were read before are not read again."""

@@ -1,22 +1,71 @@
-"""Which site at a node may take part: what is checked when it introduces itself."""
+"""Which sites may join a federation of other machines, and what is kept of those that have joined."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from fedce.base.errors import ReplyError
 from fedce.base.identity import is_signed
+from fedce.core.messages import Member
+from fedce.record.connections import Connections
 from fedce.site.wire import MemberForm, Signed
 
-if TYPE_CHECKING:
-    from fedce.engines.remote import Known, Rules
+
+@dataclass(frozen=True)
+class Event:
+    """An event that members should find in the record."""
+
+    round_no: int | None
+    site: str
+    what: str
+    joined: "Known | None" = None
 
 
-def key_of(site: str, known: "Mapping[str, Known]", rules: "Rules") -> str:
+@dataclass(frozen=True)
+class Known:
+    """A site that has joined: from then on its name belongs to its key."""
+
+    key: str
+    member: Member
+    gone: str = ""
+    """Why it may no longer take part; empty: it may."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Which sites may take part, and how long the server waits for them."""
+
+    run: str
+    """The run's identifier, so that no message of another run is accepted."""
+    members: Mapping[str, str]
+    """Name to public key. With "", the first key that comes with the name counts; without names, any site may join."""
+    min_sites: int
+    join_seconds: float
+    deadline_seconds: float | None
+    version: str
+    """The version of fedce; all sites must run the same one, or numbers could differ."""
+    classes: Mapping[str, tuple[int, ...]] | None = None
+    """The classes and the image size that the experiment states; otherwise the first site's would count."""
+    size: int | None = None
+
+
+@dataclass(frozen=True)
+class Reports:
+    """Callbacks for what an engine tells of its sites."""
+
+    note: Callable[[Event], None]
+    """An event for the ledger."""
+    notice: Callable[[str], None] = lambda message: None
+    """A line for people, now."""
+    connections: Callable[[Connections], None] = lambda connections: None
+    """Which sites are connected, and whose answer is awaited, whenever this has changed."""
+
+
+def key_of(site: str, known: Mapping[str, Known], rules: Rules) -> str:
     """The key of a site that has joined, or that the experiment states; empty: any key may join."""
     return known[site].key if site in known else rules.members.get(site, "")
 
 
-def check_author(form: MemberForm, signed: Signed, nonce: str, rules: "Rules") -> None:
+def check_author(form: MemberForm, signed: Signed, nonce: str, rules: Rules) -> None:
     """The answer is to our question, by the key that it shows, for a name that may take part."""
     if not is_signed(signed.content, signed.signature, form.key):
         raise ReplyError("it does not hold the key that it shows")
@@ -26,7 +75,7 @@ def check_author(form: MemberForm, signed: Signed, nonce: str, rules: "Rules") -
         raise ReplyError(f"{form.name!r} is not among the members")
 
 
-def check_member(form: MemberForm, known: "Mapping[str, Known]", rules: "Rules", n_channels: int) -> None:
+def check_member(form: MemberForm, known: Mapping[str, Known], rules: Rules, n_channels: int) -> None:
     """The site is the one that it was, may still take part, and has data that fit the experiment and the others."""
     before, its = known.get(form.name), form.member
     if (expected := key_of(form.name, known, rules)) and form.key != expected:
