@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from fedce.base.errors import ReplyError
+from fedce.core.algorithm import State
 from fedce.core.ballot import REFERENCE, Ballot, Ballots, carried_by, models_without
 from fedce.core.draw import Draw
 from fedce.core.messages import MAX_MODELS, Reply, Task
@@ -188,10 +189,11 @@ class CheckedAsk:
             if task.site in answers and problem_of(answers[task.site], task) is None
         }
 
-    def ballot(self, tasks: Sequence[Task], mean: Params, rho: Mapping[str, float]) -> Ballot:
+    def ballot(self, tasks: Sequence[Task], after: State) -> Ballot:
         """How these tasks' sites, or the judge, score the common model and the models that lack a site."""
-        lacking = models_without(mean, self.models, rho)
-        carried = carried_by({site: self.models[site] for site in lacking}, self.start)
+        mean, trust = after.params, {site: facts.get("trust", 1.0) for site, facts in after.measured.items()}
+        lacking = models_without(mean, self.models, after.rho)
+        carried = carried_by({site: self.models[site] for site in lacking}, self.start, trust)
         models = [mean, *lacking.values()]
         if self.rules.judge is not None:
             return Ballot(tuple(lacking), {REFERENCE: self.rules.judge(models)}, carried)

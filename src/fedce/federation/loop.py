@@ -143,7 +143,7 @@ def _ballot(algorithm: Algorithm, after: State, checked: CheckedAsk, rules: Rule
     if rules.ballots is None or not rules.ballots.is_due(round_no, len(sites)):
         return None
     tasks = [replace(algorithm.task(after, site), round_no=round_no) for site in rules.ballots.scorers_of(sites)]
-    return checked.ballot(tasks, after.params, after.rho)
+    return checked.ballot(tasks, after)
 
 
 def missing_of(done: Round, members: Iterable[str], leave_out: Sequence[str]) -> dict[str, str]:
