@@ -311,7 +311,7 @@ def claim_of(reply: Reply, last: Verdict | None) -> Claim:
         was_uniform=last.signs.uniform,
         mean_agreement=last.signs.mean_agreement,
         rounds_alike=last.signs.rounds_alike,
-        rounds_opposite=last.signs.rounds_opposite,
+        opposites=last.signs.opposites,
     )
 
 

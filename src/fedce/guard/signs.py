@@ -19,7 +19,7 @@ from fedce.guard.evidence import (
     Opinions,
     Updates,
 )
-from fedce.guard.opposites import ROUNDS_OPPOSITE, Opposites
+from fedce.guard.opposites import Opposites, are_opposite
 from fedce.guard.sign import ZERO_UPDATE, Sign
 
 AGAINST = -0.5
@@ -126,16 +126,16 @@ class Signs:
     own updates from round to round (1)."""
     rounds_alike: Mapping[str, int] = seen(Likenesses, lambda pairs, site: pairs.of(site).rounds_alike, default={})
     """Sites alike this one, and for how many rounds in a row."""
-    rounds_opposite: Mapping[str, int] = seen(
+    opposites: Mapping[str, tuple[int, float]] = seen(
         Opposites,
-        lambda pairs, site: pairs.rounds(site),
+        lambda pairs, site: pairs.of(site),
         Sign(
             Flag("opposite", "its own direction cancels that of another site"),
-            lambda its: any(n >= ROUNDS_OPPOSITE for n in its.rounds_opposite.values()),
+            lambda its: are_opposite(its.opposites),
         ),
         default={},
     )
-    """Sites whose own direction cancels this one's, and for how many rounds in a row."""
+    """Sites whose own direction cancels this one's: for how many rounds in a row, and the mean partial correlation."""
     twins: Mapping[str, float] = seen(Likenesses, lambda pairs, site: pairs.of(site).twins, default={})
     """Sites whose updates are alike, and how much: 1 is the same site twice."""
     uniform: bool = seen(Updates, lambda updates, site: updates.claims[site].is_uniform, default=False)

@@ -29,9 +29,9 @@ LEAST_KEPT = 0.1
 """Shares keep at least this part of their differences, so that their order is kept where nothing is sure."""
 LEAST_WEIGHT = 0.02
 """A ballot counts at least this much, even if the model had nothing left to learn."""
-STEEPNESS = 1.5
+STEEPNESS = 4.0
 """How much further apart shares lie than the measurements; chosen with `OTHER_RUNS`."""
-OTHER_WAYS = 0.6
+OTHER_WAYS = 0.4
 """Standard deviation of what is carried in another training, in equal shares."""
 OTHER_RUNS = 0.005
 """Standard deviation, in log U, of what another training would say. Ballots of one run can't show it; it was chosen on
