@@ -56,7 +56,7 @@ golden: .venv/installed-dev
 .venv/installed-dev: pyproject.toml constraints.txt | .venv/bin/python
 	@echo "[2/3] installing fedce, its test tools, Flower and NVFlare with the versions in constraints.txt (1 to 3 minutes)"
 	$(INSTALL) torch==2.13.0
-	$(INSTALL) -e '.[dev,nvflare,flower,dicom-seg,export]'
+	$(INSTALL) -e '.[dev,nvflare,flower,dicom-seg,export,tracking]'
 	@touch $@ .venv/installed
 	@echo "[3/3] ready"
 

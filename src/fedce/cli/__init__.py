@@ -15,7 +15,7 @@ def main() -> None:
 
 
 for command in (
-    *(plan.plan, run.run, run.deploy, run.doctor, run.report, run.watch),
+    *(plan.plan, run.run, run.deploy, run.doctor, run.report, run.track, run.watch),
     *(use.evaluate, use.export, use.predict),
     *(data.data,),
     *(record.allocate, record.keys, record.ledger, record.publish),

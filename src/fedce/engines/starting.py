@@ -30,6 +30,7 @@ from fedce.federation.session import Observer, Result, check_config, check_uncha
 from fedce.learning.planning import completed_by, plan_of, planned
 from fedce.record.entries import Join
 from fedce.record.folder import RunFolder
+from fedce.tracking import check_installed
 
 CARRIERS = {name: f"fedce.engines.{name}:run_here" for name in ("flower", "nvflare")}
 """Functions that run an experiment on this machine with an engine that is made for many machines."""
@@ -145,6 +146,7 @@ def execute(
     observer = observer or Observer()
     # Everything that can be refused is refused before the folder is made.
     resolved = resolve(config)
+    check_installed(resolved.tracking)
     participants = Participants(resolved, sites or load_sites(config.data, notify=observer.notice), first_round)
     state = participants.initial_state()
     run_folder = RunFolder.create(out, resolved, replace=replace)
@@ -208,6 +210,7 @@ def coordinate(
     if is_finished(run_folder):
         return Result(out, run_folder.results)
     resolved = resolve(config)
+    check_installed(resolved.tracking)
     if not run_folder.config_file.exists():
         run_folder = RunFolder.create(out, resolved)
     with run_folder.lock(), Shelf(out) as shelf:
