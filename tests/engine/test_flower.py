@@ -13,7 +13,7 @@ from time import sleep
 
 import pytest
 
-pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedce[flower]'")
+pytest.importorskip("flwr", reason="Flower is not installed: pip install -c constraints.txt -e '.[flower]'")
 
 from benchmarks.bits import same
 from benchmarks.kills import Coordinator, check_credit

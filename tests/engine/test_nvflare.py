@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 
-pytest.importorskip("nvflare", reason="NVFlare is not installed: pip install 'fedce[nvflare]'")
+pytest.importorskip("nvflare", reason="NVFlare is not installed: pip install -c constraints.txt -e '.[nvflare]'")
 
 from benchmarks.bits import same
 from benchmarks.nvflare_consortium import Consortium

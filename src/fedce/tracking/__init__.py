@@ -6,6 +6,7 @@ from importlib.util import find_spec
 from fedce.base.errors import ConfigError
 from fedce.base.registry import find
 from fedce.base.trackers import GROUP, named
+from fedce.base.words import install_command
 from fedce.tracking.csv import CSV
 from fedce.tracking.mlflow import MLFLOW
 from fedce.tracking.tensorboard import TENSORBOARD
@@ -38,6 +39,4 @@ def check_installed(texts: Sequence[str]) -> None:
     for text in texts:
         package = tracker_of(text)[0].package
         if package and find_spec(package) is None:
-            raise ConfigError(
-                f"tracking: {text} needs {package}; install it with pip install -c constraints.txt -e '.[tracking]'"
-            )
+            raise ConfigError(f"tracking: {text} needs {package}; install it with {install_command('tracking')}")

@@ -95,7 +95,7 @@ def valid_name(name: str) -> str:
     """A name that MLflow takes: other signs become "_", with a digest so that two names stay two.
 
     >>> valid_name("dice/site 1"), valid_name("dice/Köln (A)")
-    ('dice/site 1', 'dice/Köln _A_-4f08')
+    ('dice/site 1', 'dice/Köln _A_-10a7')
     """
     valid = re.sub(r"[^\w. :/\-]", "_", name)
     return name if valid == name else f"{valid}-{sha256(name.encode()).hexdigest()[:4]}"
