@@ -3,6 +3,7 @@
 # make test    all tests
 # make check   format, lint, types, import contracts
 # make bench   all benchmarks, half an hour on an idle machine; benchmarks/RESULTS.md
+# make release  wheel and source archive in dist/, tried in a new environment of every Python that is found
 # make golden  compares every algorithm's bits with those that make golden RECORD=1 wrote before a change
 # Each sets up what it needs in .venv, once.
 
@@ -10,7 +11,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --progress-bar on -c constraints.txt
 
-.PHONY: demo demo-paper test check bench golden clean help
+.PHONY: demo demo-paper test check bench golden release clean help
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -39,6 +40,9 @@ bench: .venv/installed-dev
 
 golden: .venv/installed-dev
 	$(BIN)/python tools/golden.py $(if $(RECORD),--record)
+
+release: .venv/installed-dev
+	$(BIN)/python tools/release.py
 
 # Stamps, so that a second make does not install again; a changed constraint or dependency does.
 .venv/bin/python:
