@@ -25,13 +25,13 @@ def with_report(train: Callable[P, Result]) -> Callable[P, Result]:
     def reported(*args: P.args, **kwargs: P.kwargs) -> Result:
         result = train(*args, **kwargs)
         observer = kwargs.get("observer")
-        complete(result, observer if isinstance(observer, Observer) else Observer())
+        complete(result, observer if isinstance(observer, Observer) else None)
         return result
 
     return reported
 
 
-def complete(result: Result, observer: Observer) -> None:
+def complete(result: Result, observer: Observer | None = None) -> None:
     """Write the report of a finished run that has none, for example if it was killed before the report; the trackers
     get it as well."""
     run = RunFolder(result.folder)
@@ -40,7 +40,7 @@ def complete(result: Result, observer: Observer) -> None:
     with run.lock():
         write_report(run)
         if trackers := run.config.tracking:
-            tracking = Tracking(run, trackers, observer.notice, result.failed_trackers)
+            tracking = Tracking(run, trackers, (observer or Observer()).notice, result.failed_trackers)
             with tracking, files_to_show(run) as files:
                 tracking.finish(result.values, files)
 
