@@ -3,6 +3,7 @@
 # make test    all tests
 # make check   format, lint, types, import contracts
 # make bench   all benchmarks, half an hour on an idle machine; benchmarks/RESULTS.md
+# make release  wheel and source archive in dist/, tried in a new environment of every Python that is found
 # make golden  compares every algorithm's bits with those that make golden RECORD=1 wrote before a change
 # Each sets up what it needs in .venv, once.
 
@@ -10,7 +11,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --progress-bar on -c constraints.txt
 
-.PHONY: demo demo-paper test check bench golden clean help
+.PHONY: demo demo-paper test check bench golden release clean help
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -40,6 +41,9 @@ bench: .venv/installed-dev
 golden: .venv/installed-dev
 	$(BIN)/python tools/golden.py $(if $(RECORD),--record)
 
+release: .venv/installed-dev
+	$(BIN)/python tools/release.py
+
 # Stamps, so that a second make does not install again; a changed constraint or dependency does.
 .venv/bin/python:
 	@echo "[1/3] creating the virtual environment in .venv with $$($(PYTHON) --version)"
@@ -56,7 +60,7 @@ golden: .venv/installed-dev
 .venv/installed-dev: pyproject.toml constraints.txt | .venv/bin/python
 	@echo "[2/3] installing fedce, its test tools, Flower and NVFlare with the versions in constraints.txt (1 to 3 minutes)"
 	$(INSTALL) torch==2.13.0
-	$(INSTALL) -e '.[dev,nvflare,flower,dicom-seg,export]'
+	$(INSTALL) -e '.[dev,nvflare,flower,dicom-seg,export,tracking]'
 	@touch $@ .venv/installed
 	@echo "[3/3] ready"
 

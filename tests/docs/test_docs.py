@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+import tomllib
 from dataclasses import fields
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -81,6 +82,33 @@ def test_the_configuration_page_is_up_to_date():
     tool = module_from_spec(spec)
     spec.loader.exec_module(tool)
     assert tool.page() == tool.PAGE.read_text("utf-8"), "run tools/configuration_page.py"
+
+
+TEXTS = [
+    path
+    for pattern in (
+        "*.md",
+        "src/**/*.py",
+        "docs/**/*.md",
+        "examples/**/*",
+        "tests/**/*.py",
+        "benchmarks/*",
+        "deploy/**/*",
+    )
+    for path in sorted(ROOT.glob(pattern))
+    if path.is_file() and path.suffix in (".md", ".py", ".ipynb", ".toml", ".sh", ".yaml")
+]
+
+
+def test_install_commands_work_from_the_repository():
+    """fedce is in no package index: an install by its name would fail, or bring something else of that name."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+    for path in TEXTS:
+        text = path.read_text("utf-8")
+        for command in re.findall(r"pip install[^\n`]*", text):
+            assert not re.search(r"install (?:.* )?'?fedce\b(?!\.)", command), f"{path}: {command}"
+        for named in re.findall(r"-e '\.\[([\w,-]+)\]'", text) + re.findall(r"install_command\(['\"]([\w-]+)", text):
+            assert set(named.split(",")) <= extras.keys(), f"{path}: {named}"
 
 
 def test_every_field_of_a_reply_has_a_row_in_the_privacy_table():

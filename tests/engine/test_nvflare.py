@@ -15,7 +15,7 @@ from types import SimpleNamespace
 
 import pytest
 
-pytest.importorskip("nvflare", reason="NVFlare is not installed: pip install 'fedce[nvflare]'")
+pytest.importorskip("nvflare", reason="NVFlare is not installed: pip install -c constraints.txt -e '.[nvflare]'")
 
 from benchmarks.bits import same
 from benchmarks.nvflare_consortium import Consortium
@@ -51,7 +51,7 @@ def test_killed_and_resumed_it_gives_the_same_bits_and_nobody_outside_is_spoken_
 ):
     out, mark = tmp_path / "run", secrets.token_hex(8)
     begin = [sys.executable, "-m", "fedce", "run"]
-    first = [*begin, "--engine", "nvflare", "--data", images, *PLANNED, "--set", "engine.min_sites=3"]
+    first = [*begin, "--engine", "nvflare", "--data", images, *PLANNED, "--set", "engine.min_sites=3", "--track", "csv"]
     environment = {**os.environ, "FEDCE_MARK": mark}
     with Watcher(mark) as watcher:
         with subprocess.Popen([*map(str, first), "--out", out], env=environment, stdout=-3, stderr=-3) as process:
@@ -69,6 +69,7 @@ def test_killed_and_resumed_it_gives_the_same_bits_and_nobody_outside_is_spoken_
     assert watcher.outside == set()
     kinds = [line.kind for line in RunFolder(out).ledger()]
     assert kinds.count("round") == 3
+    assert len(RunFolder(out).rounds_file.read_text("utf-8").splitlines()) == 1 + 3 * len(HOSPITALS), "each round once"
     RunFolder(out).check_chain()
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import tomli_w
-from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, Field, ValidationError, field_validator, model_validator
 
 from fedce.base.errors import ConfigError, first_problem, nearest
 from fedce.base.recipes import PLAN, PLANNED, RECIPES, SMALL, filled, value_at
@@ -25,6 +25,7 @@ from fedce.base.tables import (
     TrainConfig,
     WorthConfig,
 )
+from fedce.base.trackers import checked
 
 
 def _recipe(name: str) -> str:
@@ -72,6 +73,9 @@ class Config(Table):
     """Measured on each site's test cases at the end (below). Dice always is, and contributions rest on Dice alone."""
     surface_tolerance: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
     """For surface_dice: the distance within which two surfaces count as equal, in the unit of lengths (see below)."""
+    tracking: tuple[Annotated[str, AfterValidator(checked)], ...] = ()
+    """Where rounds are shown beside the ledger: csv, tensorboard:DIR, mlflow:URI, or your own at package.module:NAME
+    (docs/tracking.md). No result depends on this key."""
     data: DataConfig = DataConfig()
     model: ModelConfig = ModelConfig()
     train: TrainConfig = TrainConfig()
@@ -79,6 +83,11 @@ class Config(Table):
     freerider: FreeRiderConfig = FreeRiderConfig()
     worth: WorthConfig = WorthConfig()
     engine: EngineConfig = EngineConfig()
+
+    @field_validator("tracking", mode="before")
+    @classmethod
+    def _one_or_several(cls, trackers: Any) -> Any:
+        return (trackers,) if isinstance(trackers, str) else trackers
 
     @model_validator(mode="before")
     @classmethod

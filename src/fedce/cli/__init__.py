@@ -16,7 +16,7 @@ def main() -> None:
 
 
 for command in (
-    *(plan.plan, run.run, run.report, run.watch),
+    *(plan.plan, run.run, run.report, run.track, run.watch),
     *(federation.deploy, federation.doctor, federation.new, federation.runs, federation.status),
     *(use.evaluate, use.export, use.predict),
     *(data.data,),

@@ -47,6 +47,12 @@ if TYPE_CHECKING:
 @click.option("--workers", type=int, metavar="N", help="Worker processes; 0 (default): one for each core.")
 @click.option("--engine", metavar="NAME", help="local (default), flower or nvflare; all give the same numbers.")
 @click.option("--alone", is_flag=True, help="Also train each site alone, to see what it gains by the federation.")
+@click.option(
+    "--track",
+    multiple=True,
+    metavar="TRACKER",
+    help="Show the rounds elsewhere too: csv, tensorboard:DIR or mlflow:URI; may be given several times.",
+)
 @out_option("Run folder; default runs/DATA-ALGORITHM-SEED.")
 @set_option("Any key of the file: --set train.lr=3e-4.")
 @click.option(
@@ -68,6 +74,7 @@ def run(
     workers: int | None,
     engine: str | None,
     alone: bool,
+    track: tuple[str, ...],
     out: Path | None,
     assignments: tuple[str, ...],
     resume: Path | None,
@@ -87,6 +94,7 @@ def run(
         "engine.workers": workers,
         "engine.name": engine,
         "alone": alone or None,
+        "tracking": list(track) or None,
     }
     changes = changes_of(named, assignments)
     if resume is not None:
@@ -139,7 +147,7 @@ def _conduct(
         with _told_how_to_go_on(display, out):
             how: dict[str, Any] = {"workers": workers, "replace": replace, "more": more}
             result = conduct(config, out, observer=observer, command=command_line(), **how)
-            complete(result)
+            complete(result, observer)
         display.finish(result.values, RunFolder(out).config.algorithm)
     if as_json:
         echo_json({"run": str(out), **result.values})
@@ -208,3 +216,27 @@ def watch(run_folder: Path, port: int, no_browser: bool) -> None:
         if not no_browser:
             open_browser(server.address)
         server.serve_forever()
+
+
+@click.command()
+@run_argument
+@click.argument("trackers", metavar="[TRACKER]...", nargs=-1)
+@one_line_errors
+def track(run_folder: Path, trackers: tuple[str, ...]) -> None:
+    """Send RUN's rounds, report and model to trackers: csv, tensorboard:DIR, mlflow:URI; default: those of the run.
+
+    A tracker gets only what it lacks, so the command can be repeated.
+    """
+    from fedce.base.config import parse
+    from fedce.record.folder import RunFolder
+    from fedce.tracking import absolute, check_installed
+
+    run = RunFolder.open(run_folder)
+    wanted = absolute(parse({"tracking": list(trackers)}).tracking) or run.config.tracking
+    if not wanted:
+        raise ConfigError(f"{run_folder} names no tracker; name one: fedce track {run_folder} tensorboard:DIR")
+    check_installed(wanted)
+    from fedce.present.reported import track as sent
+
+    for name, n_rounds in sent(run, wanted).items():
+        click.echo(f"{name} has {n_rounds} rounds")

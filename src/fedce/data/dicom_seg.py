@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedce.base.errors import DataError
+from fedce.base.words import install_command
 from fedce.data.dicom import is_slice
 
 SOP_CLASSES = ("1.2.840.10008.5.1.4.1.1.66.4", "1.2.840.10008.5.1.4.1.1.66.7")
@@ -23,7 +24,7 @@ KIND = re.compile(rb"\x02\x00\x02\x00UI..([0-9.]+)", re.DOTALL)
 MARK_AT = 128
 OFF_GRID = 0.1
 """Part of a voxel; a frame that lies further from the image's grid belongs to another image."""
-NEEDED = "DICOM SEG needs highdicom: pip install -c constraints.txt 'fedce[dicom-seg]'"
+NEEDED = f"DICOM SEG needs highdicom: {install_command('dicom-seg')}"
 SEG_ENDING = ".dcm"
 LONGEST_LABEL = 64
 LARGEST_NUMBER = 255

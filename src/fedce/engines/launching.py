@@ -18,6 +18,7 @@ from typing import Self
 from fedce.base.config import Config
 from fedce.base.errors import ConfigError, EngineError
 from fedce.base.files import append_line, read_json
+from fedce.base.words import install_command
 from fedce.core.messages import Member
 from fedce.data.sites import site_names
 from fedce.engines.shared import die_with_parent
@@ -35,7 +36,7 @@ NOTICES = "notices.txt"
 def need(package: str, extra: str) -> None:
     """Raise unless the engine's package is installed, which is an extra of fedce."""
     if find_spec(package) is None:
-        raise ConfigError(f"the engine {extra!r} needs {package}; run: pip install 'fedce[{extra}]'")
+        raise ConfigError(f"the engine {extra!r} needs {package}; in fedce's repository, run: {install_command(extra)}")
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,7 @@ from fedce.record.entries import Join
 from fedce.record.folder import RunFolder
 from fedce.record.notices import take_waiting
 from fedce.record.standing import Standings
+from fedce.tracking import check_installed
 
 CARRIERS = {name: f"fedce.engines.{name}:run_here" for name in ("flower", "nvflare")}
 """Functions that run an experiment on this machine with an engine that is made for many machines."""
@@ -160,6 +161,7 @@ def execute(
     observer = observer or Observer()
     # Everything that can be refused is refused before the folder is made.
     resolved = resolve(config)
+    check_installed(resolved.tracking)
     participants = Participants(resolved, sites or load_sites(config.data, notify=observer.notice), first_round)
     state = participants.initial_state()
     run_folder = RunFolder.create(out, resolved, replace=replace)
@@ -223,6 +225,7 @@ def coordinate(
     if is_finished(run_folder):
         return Result(out, run_folder.results)
     resolved = resolve(config)
+    check_installed(resolved.tracking)
     if not run_folder.config_file.exists():
         run_folder = RunFolder.create(out, resolved)
     # A coordinator that is started again may find the one before still losing its engine, and with it the run.

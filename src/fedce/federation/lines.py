@@ -190,11 +190,11 @@ def config_digest(config: Config) -> str:
 
 
 def _decisive(config: Config) -> str:
-    """Digest of what may not change between a start and a resume: everything but the engine.
+    """Digest of what may not change between a start and a resume: everything but the engine and the trackers.
 
     Keys that came later count only if they are set, so that runs of earlier versions can still be resumed.
     """
-    exclude: dict[str, Any] = {"engine": True}
+    exclude: dict[str, Any] = {"engine": True, "tracking": True}
     for key, default in LATER.items():
         table, _, name = key.rpartition(".")
         if getattr(getattr(config, table) if table else config, name) == default:

@@ -32,6 +32,7 @@ from fedce.learning.pretrained import start_from
 from fedce.site import attacks
 from fedce.site.hospital import member_of, perform
 from fedce.site.own import ForItself
+from fedce.tracking import absolute
 
 
 class Plan:
@@ -283,7 +284,8 @@ def resolve(config: Config) -> Config:
     model = config.model.model_copy(update={"norm": norm, "start": start})
     reference = str(Path(config.worth.reference).resolve()) if config.worth.reference else None
     worth = config.worth.model_copy(update={"reference": reference})
-    return config.model_copy(update={"algorithm": table, "data": data, "model": model, "worth": worth})
+    tables = {"algorithm": table, "data": data, "model": model, "worth": worth}
+    return config.model_copy(update={**tables, "tracking": absolute(config.tracking)})
 
 
 def with_paths(config: Config) -> Config:

@@ -27,6 +27,7 @@ from fedce.record.folder import RunFolder
 from fedce.record.ledger import FORMAT
 from fedce.record.results import results_of
 from fedce.site.cases import cases_csv
+from fedce.tracking.following import Tracking
 
 
 class RoundSeen(Protocol):
@@ -65,6 +66,8 @@ class Result:
     folder: Path
     values: Mapping[str, Any]
     """Everything in results.json."""
+    failed_trackers: frozenset[str] = frozenset()
+    """Trackers that could not be reached during the rounds; a notice has named them."""
 
     @property
     def contributions(self) -> dict[str, float]:
@@ -189,18 +192,21 @@ def finish(
         ballots=plan.ballots,
         judge=plan.judge,
     )
-    for done in rounds(plan.algorithm, state, engine, n_rounds, rules):
-        content = round_line(done, plan.members, config.leave_out)
-        line = run_folder.checked(content)
-        assert isinstance(line, Round)
-        # The state first: a round that was saved but not yet recorded is recorded on resume.
-        checkpoints.save(run_folder.state_file, done.state, content)
-        if done.round_no in recorded:
-            _check_same(run_folder, recorded[done.round_no], line)
-        else:
-            run_folder.append(content)
-        state = done.state
-        observer.round(done)
+    # The trackers with which the run was started: a later call may come from elsewhere.
+    with Tracking(run_folder, run_folder.config.tracking, observer.notice) as tracking:
+        for done in rounds(plan.algorithm, state, engine, n_rounds, rules):
+            content = round_line(done, plan.members, config.leave_out)
+            line = run_folder.checked(content)
+            assert isinstance(line, Round)
+            # The state first: a round that was saved but not yet recorded is recorded on resume.
+            checkpoints.save(run_folder.state_file, done.state, content)
+            if done.round_no in recorded:
+                _check_same(run_folder, recorded[done.round_no], line)
+            else:
+                run_folder.append(content)
+            state = done.state
+            observer.round(done)
+            tracking.look()
     state = replace(state, params=plan.algorithm.returned(state))
     gone = boundary.gone(state.round_no)
     here = sorted(plan.members.keys() - gone.keys())
@@ -220,7 +226,7 @@ def finish(
     # An existing page would show earlier results, and would be taken for this run's report.
     run_folder.report_file.unlink(missing_ok=True)
     run_folder.write_results(results_of(config, run_folder.ledger(), over_rounds=report))
-    return Result(run_folder.path, run_folder.results)
+    return Result(run_folder.path, run_folder.results, tracking.failed)
 
 
 def _check_same(run_folder: RunFolder, recorded: Round, again: Round) -> None:

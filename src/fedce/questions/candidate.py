@@ -154,6 +154,7 @@ def _pair(
             "alone": False,
             "patience": None,
             "worth": WorthConfig(every=0),
+            "tracking": (),
             "model": config.model.model_copy(update={"start": str(run.path.resolve())}),
             "data": sites.config,
         }

@@ -32,6 +32,7 @@ from fedce.learning.learner import Learner
 from fedce.learning.networks import choose_device
 from fedce.questions.finding import Finding
 from fedce.record.folder import RunFolder
+from fedce.tracking import absolute, check_installed
 
 MOST_OF_THE_IMAGE = 0.9
 MOMENTS = 3
@@ -43,6 +44,11 @@ def examine(config: Config, out: Path, notify: Callable[[str], None] = lambda me
     yield from check_versions()
     yield check_engine(config)
     yield _folder(out)
+    if config.tracking:
+        trackers = _trackers(config)
+        yield trackers
+        if trackers.verdict == "problem":
+            return
     try:
         resolved = resolve(config)
     except FedceError as error:
@@ -110,6 +116,15 @@ def check_engine(config: Config) -> Finding:
     how = "forked" if can_fork() else "spawned, which takes some seconds at the start"
     found = f"local, {workers} worker processes ({how}) on {os.cpu_count()} cores, device {device}"
     return Finding("engine", "ok", found)
+
+
+def _trackers(config: Config) -> Finding:
+    """Whether the trackers can be used; whether a server answers is seen in round 1, and does not stop the run."""
+    try:
+        check_installed(absolute(config.tracking))
+    except FedceError as error:
+        return Finding("tracking", "problem", str(error))
+    return Finding("tracking", "ok", ", ".join(config.tracking))
 
 
 def _folder(out: Path) -> Finding:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from fedce.base.errors import ConfigError, RunError
 from fedce.base.files import digest_of, write_bytes, write_json, write_tensors
+from fedce.base.words import install_command
 from fedce.core.params import to_named
 from fedce.data.shape import patch_of, settled
 from fedce.federation.lines import versions
@@ -42,7 +43,7 @@ def export(
 ) -> Exported:
     """Write the model in this form. `kind` says what a bundle reads; None: what the run was trained on."""
     if form == "onnx" and not all(find_spec(name) for name in ("onnx", "onnxruntime")):
-        raise ConfigError("--to onnx needs onnx and onnxruntime; install them with pip install 'fedce[export]'")
+        raise ConfigError(f"--to onnx needs onnx and onnxruntime; install them with {install_command('export')}")
     path = out or run.path.resolve().parent / f"{run.path.resolve().name}{ENDINGS[form]}"
     loaded = load_model(run, which)
     about = _about(run, loaded, which, card)

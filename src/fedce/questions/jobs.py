@@ -80,7 +80,7 @@ class Store:
         """The folder of this training, whether or not it exists yet."""
         resolved = resolve(config)
         # The name does not depend on the data's path, because the fingerprints identify the data.
-        what = resolved.model_dump(mode="json", exclude={"engine": True, "data": {"source"}})
+        what = resolved.model_dump(mode="json", exclude={"engine": True, "tracking": True, "data": {"source"}})
         fingerprints = [site.fingerprint for site in self.sites(config.data)]
         device = str(choose_device(config.engine.device))
         weights = [digest_of(file_of(Path(resolved.model.start)))] if resolved.model.start else []
@@ -234,7 +234,7 @@ class _SharedRounds:
 
 
 def _kin(config: Config) -> str:
-    return config.model_dump_json(exclude={"leave_out", "engine"})
+    return config.model_dump_json(exclude={"leave_out", "engine", "tracking"})
 
 
 def _train(pipe: Connection, config: Config, path: Path, sites: Sites | None, first_round: FirstRound | None) -> None:
@@ -242,7 +242,8 @@ def _train(pipe: Connection, config: Config, path: Path, sites: Sites | None, fi
     serve_parent()
     # Before any other call of torch: a forked process must not use the thread pool of its parent.
     torch.set_num_threads(1)
-    single = config.model_copy(update={"engine": config.engine.model_copy(update={"workers": 1})})
+    # Nobody follows one of many trainings, and its folder may be used by a study that names other trackers.
+    single = config.model_copy(update={"engine": config.engine.model_copy(update={"workers": 1}), "tracking": ()})
     observer = Observer(round=lambda done: pipe.send(done.round_no + 1))
     try:
         if RunFolder(path).lines():

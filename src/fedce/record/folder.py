@@ -6,6 +6,7 @@ ledger.jsonl     one line for the start, each round and the end, each with the h
 checkpoint/      the server's state and the sites' memories
 results.json     contributions, Dice, fairness, versions
 model.safetensors, models/<site>.safetensors where each site has its own
+rounds.csv       the rounds as a table, if the experiment asks for it
 cases.csv        the metrics of every test case, if the sites are on this machine
 connections.json    while sites on other machines work: which are connected, and whose answer is awaited
 examples.png     an image of each site's first test case with what the model finds in it
@@ -65,6 +66,7 @@ class RunFolder:
         self.report_file = path / "report.html"
         self.examples_file = path / "examples.png"
         self.cases_file = path / "cases.csv"
+        self.rounds_file = path / "rounds.csv"
         self.splits_file = path / "splits.json"
         self.log_file = path / "error.log"
         self.connections_file = path / "connections.json"
@@ -168,7 +170,7 @@ class RunFolder:
         # Configuration and lock last: while they exist, an interrupted removal can be repeated.
         for own in (self.path / "checkpoint", self.path / "models", self.notices_folder, self.next_folder):
             shutil.rmtree(own, ignore_errors=True)
-        pages = (self.report_file, self.examples_file, self.cases_file)
+        pages = (self.report_file, self.examples_file, self.cases_file, self.rounds_file)
         files = (
             self.results_file,
             self.model_file,

@@ -29,6 +29,11 @@ FAIRNESS_ROWS = (
 
 def write_report(run: RunFolder, *, examples: bool = True) -> Path:
     """Write report.html from the run's record alone. Without `examples` the page holds no image of a patient."""
+    write_bytes(run.report_file, report_page(run, examples=examples))
+    return run.report_file
+
+
+def report_page(run: RunFolder, *, examples: bool = True) -> bytes:
     from fedce.present import figures
 
     found, rounds = checked(run), run.rounds()
@@ -40,7 +45,7 @@ def write_report(run: RunFolder, *, examples: bool = True) -> Path:
     changes = [sentence for _, sentence in change_sentences(run.ledger())]
     # Runs of earlier versions, and runs of a store, have no examples.
     bands = results.get("intervals_over_rounds", [])
-    content = page(
+    return page(
         "run.html.j2",
         name=run.path.resolve().name,
         # The folder's name alone, because its path on the reader's machine is private.
@@ -70,5 +75,3 @@ def write_report(run: RunFolder, *, examples: bool = True) -> Path:
         data=run.ledger().sites,
         card=model_card(run, results, run.ledger().sites),
     )
-    write_bytes(run.report_file, content)
-    return run.report_file
