@@ -33,6 +33,8 @@ PARSED_ONLY = {
     "fedce doctor experiment.toml --server fl.example.org:8443 --site north --data /data/north": (
         "needs the coordinator's server (tests/e2e/test_new.py)"
     ),
+    "fedce keys replace runs/ours --site north --new PUBLIC-KEY": "needs a federation (tests/unit/test_membership.py)",
+    "fedce ledger add runs/ours withdrawal.json": "needs a federation (tests/unit/test_membership.py)",
     "fedce data prepare fundus --source downloads": "needs the public data sets (tests/unit/test_prepare_fundus.py)",
 }
 """Examples that are not run, only parsed, and where the command is tested."""
