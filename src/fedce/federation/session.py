@@ -79,12 +79,6 @@ class Result:
     def fairness(self) -> dict[str, float]:
         return dict(self.values["fairness"])
 
-    def plot(self, path: str | Path) -> Path:
-        """Save a picture of the contributions over the rounds (PNG, SVG or PDF, by the file name's ending)."""
-        from fedce.pictures.plots import save_contributions
-
-        return save_contributions(RunFolder.open(self.folder).rounds(), Path(path))
-
 
 def signing(run_folder: RunFolder, observer: Observer) -> dict[str, str]:
     """Have the ledger's lines signed, and return the key for its start; without a key file nothing is signed."""
@@ -112,8 +106,13 @@ def where_it_was(run_folder: RunFolder, plan: Plan) -> State:
 
 def check_unchanged(run_folder: RunFolder, part: Session, about: Mapping[str, Any]) -> None:
     """Raise a RunError unless the run is continued with the data and settings that it was started with."""
+    check_data(run_folder, {site: facts["fingerprint"] for site, facts in about["sites"].items()})
+    check_config(run_folder, part, about)
+
+
+def check_data(run_folder: RunFolder, goes_on: Mapping[str, str]) -> None:
+    """Raise a RunError unless these fingerprints of the sites' data are those that the run was started with."""
     began = run_folder.ledger().fingerprints
-    goes_on = {site: facts["fingerprint"] for site, facts in about["sites"].items()}
     for site in sorted(began.keys() | goes_on.keys()):
         before, now = began.get(site), goes_on.get(site)
         if before != now:
@@ -121,7 +120,6 @@ def check_unchanged(run_folder: RunFolder, part: Session, about: Mapping[str, An
             raise RunError(
                 f"site {site!r} {what} since {run_folder.path} was started; restore it as it was, or start a new run"
             )
-    check_config(run_folder, part, about)
 
 
 def check_config(run_folder: RunFolder, part: Session, about: Mapping[str, Any]) -> None:

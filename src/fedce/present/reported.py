@@ -2,8 +2,12 @@
 
 from collections.abc import Callable
 from functools import wraps
-from typing import ParamSpec
+from pathlib import Path
+from typing import Any, ParamSpec
 
+from fedce.base.config import Config
+from fedce.base.errors import EngineError
+from fedce.base.files import write_bytes
 from fedce.engines import starting
 from fedce.federation.session import Result
 from fedce.present.pages.run import write_report
@@ -32,5 +36,19 @@ def complete(result: Result) -> None:
             write_report(run)
 
 
-run = with_report(starting.run)
+def conducted(config: Config | None, out: Path, how: str, **options: Any) -> Result:
+    """Conduct a run to its report; `how` tells in an error how to continue the run."""
+    try:
+        result = starting.conduct(config, out, **options)
+    except EngineError as error:
+        hint = f"; {how}"
+        if error.trace:
+            log = RunFolder(out).log_file
+            write_bytes(log, error.trace.encode())
+            hint = f" (details in {log}){hint}"
+        raise EngineError(f"{error}{hint}") from None
+    complete(result)
+    return result
+
+
 coordinate = with_report(starting.coordinate)
