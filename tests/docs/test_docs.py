@@ -32,6 +32,26 @@ def test_the_readmes_example_works_as_printed(tmp_path: Path, monkeypatch, capsy
     assert (tmp_path / "runs" / "fundus6-fedce-0" / "report.html").exists()
 
 
+def test_the_page_about_python_works_as_printed(tmp_path: Path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    names: dict = {}
+    for example in re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "python.md").read_text("utf-8"), re.S):
+        exec(compile(example, "docs/python.md", "exec"), names)
+    said = capsys.readouterr().out
+    assert said.startswith("<Result of runs/fundus6-fedce-0: fedce on fundus6, 10 rounds")
+    assert "did you mean 'train'?" in said
+    assert set(names["result"].intervals) == set(names["result"].contributions)
+    assert {path.name for path in tmp_path.iterdir()} >= {"plan.toml", "first.png", "contributions.png", "new-hospital"}
+
+
+def test_the_page_about_python_names_every_function_and_what_it_gives():
+    page = (ROOT / "docs" / "python.md").read_text("utf-8")
+    for name in set(fedce.__all__) - {"__version__", "FedAvg", "Standalone", "Uniform"}:
+        assert re.search(rf"(fedce\.|`|\.){name}\b", page), name
+    for name in [name for name in vars(fedce.Result) if not name.startswith("_")]:
+        assert re.search(rf"\b{name}\b", page), name
+
+
 def test_the_readme_fits_a_screen_before_its_first_heading_of_detail():
     first = README.split("\n## ")[0]
     assert len(first.splitlines()) <= 45

@@ -39,9 +39,17 @@ def table_html(
         + "</tr>"
         for row in rows
     )
-    below = "".join(f"<p>{safe_html(sentence)}</p>" for sentence in sentences)
     table = f"<table><thead><tr>{names}</tr></thead><tbody>{lines}</tbody></table>"
-    return f"<div><p><b>{safe_html(title)}</b></p>{table}{below}</div>"
+    return f"<div><p><b>{safe_html(title)}</b></p>{table}{sentences_html(sentences)}</div>"
+
+
+def sentences_html(sentences: Sequence[str]) -> str:
+    """A paragraph for each sentence.
+
+    >>> sentences_html(["a < b"])
+    '<p>a &lt; b</p>'
+    """
+    return "".join(f"<p>{safe_html(sentence)}</p>" for sentence in sentences)
 
 
 def percent(share: float | None) -> str:

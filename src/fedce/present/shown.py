@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedce.base.html import table_html
+from fedce.base.html import sentences_html, table_html
 from fedce.present.columns import Cell, Place, sites_table
 from fedce.present.results import flag_lines, interval_lines
 from fedce.present.worth import shares_given
@@ -26,7 +26,7 @@ def result_html(results: Mapping[str, Any], folder: Path) -> str:
     shares = "what each site gives to the others, and its contribution, with 95 % intervals"
     more = _table(results, "shares", shares) if shares_given(results) else ""
     metrics = _table(results, "metrics", "other metrics, on the test cases") if results.get("metrics") else ""
-    return _table(results, "terminal", title) + more + metrics + _below(sentences)
+    return _table(results, "terminal", title) + more + metrics + sentences_html(sentences)
 
 
 def _table(results: Mapping[str, Any], place: Place, title: str) -> str:
@@ -37,7 +37,3 @@ def _table(results: Mapping[str, Any], place: Place, title: str) -> str:
 
 def _text(cell: Cell) -> str:
     return f"{cell.text} ({cell.note.text})" if cell.note else cell.text
-
-
-def _below(sentences: list[str]) -> str:
-    return table_html("", [], [], sentences)

@@ -82,7 +82,9 @@ class Comparison:
         return folder
 
     def _repr_html_(self) -> str:
-        header, cells = compare.table(self.rows)
+        header, lines = compare.table(self.rows)
+        # One seed has no deviation.
+        cells = lines if len(self.seeds) > 1 else [[cell.split(" ± ")[0] for cell in line] for line in lines]
         kept = [i for i in range(len(header)) if i == 0 or any(line[i] != "-" for line in cells)]
         more = compare.tables_by_site(self.rows)
         tables = [table_html(self.title, [header[i] for i in kept], [[line[i] for i in kept] for line in cells])]
