@@ -54,7 +54,7 @@ class Observer:
 
 @dataclass(frozen=True)
 class Result:
-    """A finished run.
+    """What a session gives: where the run is, and its results. `fedce.Result` adds what a user does with a run.
 
     >>> result = Result(Path("runs/example"), {"contributions": {"north": 0.75, "south": 0.25}})
     >>> result.contributions["north"]
