@@ -2,6 +2,7 @@
 
 import tomllib
 from collections.abc import Mapping
+from copy import deepcopy
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -146,6 +147,16 @@ def _changed(tree: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]
                 raise ConfigError(f"{key}: {part!r} is a value, not a table")
         table[name] = value
     return tree
+
+
+def as_tree(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings with dotted keys, with tables, or with both, as an experiment file has them.
+
+    >>> as_tree({"train.lr": 0.01, "train": {"epochs": 2}, "rounds": 5})
+    {'rounds': 5, 'train': {'epochs': 2, 'lr': 0.01}}
+    """
+    # In the order of their names, a table comes before its own dotted keys, which win.
+    return _changed({}, {key: deepcopy(settings[key]) for key in sorted(settings)})
 
 
 def load_recorded(path: Path, changes: Mapping[str, Any] | None = None) -> Config:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import click
 
 from fedce.base.errors import ConfigError
+from fedce.base.places import default_out
 from fedce.cli.errors import one_line_errors
 from fedce.cli.options import (
     PATH,
     STARTING,
     Experiment,
     changes_of,
-    default_out,
     echo_json,
     experiment_options,
     json_option,

@@ -1,13 +1,14 @@
 """Commands about one run: run, report and watch."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from fedce.base.errors import ConfigError, EngineError
+from fedce.base.errors import ConfigError
+from fedce.base.places import default_out
 from fedce.cli.errors import one_line_errors, stopped
 from fedce.cli.options import (
     PATH,
@@ -17,7 +18,6 @@ from fedce.cli.options import (
     command_line,
     config_argument,
     data_option,
-    default_out,
     echo_json,
     json_option,
     out_option,
@@ -30,7 +30,6 @@ from fedce.cli.options import (
 
 if TYPE_CHECKING:
     from fedce.base.config import Config
-    from fedce.present.progress import RunDisplay
 
 
 @click.command()
@@ -138,40 +137,29 @@ def _conduct(
 
     with RunDisplay(quiet=as_json, out=out) as display:
         display.notice(STARTING)
-        from fedce.engines.starting import conduct
         from fedce.federation.session import Observer
-        from fedce.present.reported import complete
+        from fedce.present.reported import conducted
         from fedce.record.folder import RunFolder
 
         observer = Observer(display.notice, display.start, display.round)
-        with _told_how_to_go_on(display, out):
-            how: dict[str, Any] = {"workers": workers, "replace": replace, "more": more}
-            result = conduct(config, out, observer=observer, command=command_line(), **how)
-            complete(result, observer)
+        how = f"continue with 'fedce run --resume {out}'"
+        try:
+            result = conducted(
+                config,
+                out,
+                how,
+                workers=workers,
+                replace=replace,
+                more=more,
+                observer=observer,
+                command=command_line(),
+            )
+        except KeyboardInterrupt as stop:
+            display.stop()
+            stopped(stop, how if RunFolder(out).config_file.exists() else "the run had not begun")
         display.finish(result.values, RunFolder(out).config.algorithm)
     if as_json:
         echo_json({"run": str(out), **result.values})
-
-
-@contextmanager
-def _told_how_to_go_on(display: "RunDisplay", out: Path) -> Iterator[None]:
-    """If a run ends early, its last line says how to continue it."""
-    from fedce.base.files import write_bytes
-    from fedce.record.folder import RunFolder
-
-    run_folder = RunFolder(out)
-    try:
-        yield
-    except EngineError as error:
-        hint = f"; continue with 'fedce run --resume {out}'"
-        if error.trace:
-            write_bytes(run_folder.log_file, error.trace.encode())
-            hint = f" (details in {run_folder.log_file}){hint}"
-        raise EngineError(f"{error}{hint}") from None
-    except KeyboardInterrupt as stop:
-        display.stop()
-        begun = run_folder.config_file.exists()
-        stopped(stop, f"continue with 'fedce run --resume {out}'" if begun else "the run had not begun")
 
 
 @click.command()

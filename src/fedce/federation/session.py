@@ -56,7 +56,7 @@ class Observer:
 
 @dataclass(frozen=True)
 class Result:
-    """A finished run.
+    """What a session gives: where the run is, and its results. `fedce.Result` adds what a user does with a run.
 
     >>> result = Result(Path("runs/example"), {"contributions": {"north": 0.75, "south": 0.25}})
     >>> result.contributions["north"]
@@ -82,12 +82,6 @@ class Result:
     @property
     def fairness(self) -> dict[str, float]:
         return dict(self.values["fairness"])
-
-    def plot(self, path: str | Path) -> Path:
-        """Save a picture of the contributions over the rounds (PNG, SVG or PDF, by the file name's ending)."""
-        from fedce.pictures.plots import save_contributions
-
-        return save_contributions(RunFolder.open(self.folder).rounds(), Path(path))
 
 
 def signing(run_folder: RunFolder, observer: Observer) -> dict[str, str]:
@@ -126,8 +120,13 @@ def _record_if_missing(run_folder: RunFolder, line: Mapping[str, Any] | None) ->
 
 def check_unchanged(run_folder: RunFolder, part: Session, about: Mapping[str, Any]) -> None:
     """Raise a RunError unless the run is continued with the data and settings that it was started with."""
+    check_data(run_folder, {site: facts["fingerprint"] for site, facts in about["sites"].items()})
+    check_config(run_folder, part, about)
+
+
+def check_data(run_folder: RunFolder, goes_on: Mapping[str, str]) -> None:
+    """Raise a RunError unless these fingerprints of the sites' data are those that the run was started with."""
     began = run_folder.ledger().fingerprints
-    goes_on = {site: facts["fingerprint"] for site, facts in about["sites"].items()}
     for site in sorted(began.keys() | goes_on.keys()):
         before, now = began.get(site), goes_on.get(site)
         if before != now:
@@ -135,7 +134,6 @@ def check_unchanged(run_folder: RunFolder, part: Session, about: Mapping[str, An
             raise RunError(
                 f"site {site!r} {what} since {run_folder.path} was started; restore it as it was, or start a new run"
             )
-    check_config(run_folder, part, about)
 
 
 def check_format(run_folder: RunFolder, part: Session) -> None:

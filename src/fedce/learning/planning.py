@@ -329,6 +329,10 @@ class Cost:
     minutes: float
     gigabytes: float
 
+    @property
+    def sentence(self) -> str:
+        return f"About {self.minutes:g} minutes on {CORES} cores without a GPU, and {self.gigabytes:g} GB of memory."
+
 
 def cost_of(config: Config, known: Fingerprints) -> Cost:
     """Minutes and gigabytes of a training on two cores without a GPU."""
@@ -375,6 +379,6 @@ def heading(known: Fingerprints, cost: Cost) -> list[str]:
     return [
         f"Made by fedce plan from {len(known.sites)} sites with {n_train} training {kind}. docs/plan.md has the rules.",
         *seen,
-        f"About {cost.minutes:g} minutes on {CORES} cores without a GPU, and {cost.gigabytes:g} GB of memory.",
+        cost.sentence,
         "A key that you change or add here always wins; a planned key that you delete is planned again.",
     ]

@@ -1,14 +1,12 @@
 """Figures of a run and of its data, as inline SVG that follows the page's colours, or as files."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
-from fedce.base.errors import RunError
 from fedce.core.recorded import Rounds
 from fedce.data.inspection import N_BINS, SiteFacts
 from fedce.data.overlays import COLOURS as OUTLINES
@@ -17,13 +15,11 @@ from fedce.pictures.style import (
     INK,
     MARKERS,
     MOST_NAMED,
-    ON_WHITE,
     STYLE,
     label_of,
     legend_beside,
     look_of,
     new_axes,
-    save,
     short,
     to_svg,
 )
@@ -40,22 +36,11 @@ def sites_of(rounds: Rounds) -> list[str]:
 
 
 def contributions(rounds: Rounds, bands: Bands = ()) -> str:
-    return to_svg(_contributions(rounds, bands))
+    return to_svg(contributions_figure(rounds, bands))
 
 
-def save_contributions(rounds: Rounds, path: Path) -> Path:
-    """Contributions over the rounds as a picture file."""
-    with mpl.rc_context(ON_WHITE):
-        figure = _contributions(rounds)
-        figure.set_facecolor("white")
-        try:
-            save(figure, path, dpi=150, bbox_inches="tight")
-        except (OSError, ValueError) as error:
-            raise RunError(f"can't write the picture {path}: {error}") from None
-    return path
-
-
-def _contributions(rounds: Rounds, bands: Bands = ()) -> Figure:
+def contributions_figure(rounds: Rounds, bands: Bands = ()) -> Figure:
+    """Each site's contribution so far, round by round; `bands` are intervals behind the lines."""
     with mpl.rc_context(STYLE):
         figure, axes = new_axes("round", "contribution, %")
         sites = sites_of(rounds)
@@ -73,6 +58,10 @@ def _contributions(rounds: Rounds, bands: Bands = ()) -> Figure:
 
 
 def progress(rounds: Rounds) -> str:
+    return to_svg(progress_figure(rounds))
+
+
+def progress_figure(rounds: Rounds) -> Figure:
     """Validation Dice of the common model at each site, and the mean over sites."""
     with mpl.rc_context(STYLE):
         figure, axes = new_axes("round", "validation Dice at its start")
@@ -85,10 +74,14 @@ def progress(rounds: Rounds) -> str:
         axes.plot(*zip(*means, strict=True), label="mean", color=INK, linewidth=2)
         axes.set_ylim(0, 1)
         legend_beside(axes)
-    return to_svg(figure)
+    return figure
 
 
 def dice(results: Mapping[str, Any]) -> str:
+    return to_svg(dice_figure(results))
+
+
+def dice_figure(results: Mapping[str, Any]) -> Figure:
     """Test Dice at each site of the model, of the model without the site, and of a model that the site trains alone."""
     with mpl.rc_context(STYLE):
         figure, axes = new_axes("", "test Dice")
@@ -110,12 +103,18 @@ def dice(results: Mapping[str, Any]) -> str:
             axes.set_xlabel(f"{len(sites)} sites, in the table's order")
         axes.set_ylim(0, 1.05)
         legend_beside(axes)
-    return to_svg(figure)
+    return figure
 
 
 def gives_and_needs(
     gives: Mapping[str, float], ends: Mapping[str, tuple[float, float]], needs: Mapping[str, float]
 ) -> str:
+    return to_svg(gives_and_needs_figure(gives, ends, needs))
+
+
+def gives_and_needs_figure(
+    gives: Mapping[str, float], ends: Mapping[str, tuple[float, float]], needs: Mapping[str, float]
+) -> Figure:
     """Two bars a site: its share of what is given, with its interval, and its contribution."""
     with mpl.rc_context(STYLE):
         figure, axes = new_axes("", "share, %")
@@ -129,7 +128,7 @@ def gives_and_needs(
         axes.axhline(100 / len(sites), color=INK, linewidth=0.8, linestyle=":", label="equal share")
         axes.set_xticks(places, sites)
         legend_beside(axes)
-    return to_svg(figure)
+    return figure
 
 
 def freerider(scores: Mapping[str, Sequence[float | None]]) -> str:

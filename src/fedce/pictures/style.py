@@ -1,7 +1,7 @@
 """What all figures look like: colours, markers, names of lines, and how a figure becomes SVG or a file."""
 
 import warnings
-from io import StringIO
+from io import BytesIO, StringIO
 from typing import Any
 
 import matplotlib as mpl
@@ -38,6 +38,8 @@ MOST_NAMED = 20
 """With more sites in a figure, their lines and bars have no names."""
 ON_WHITE = STYLE | {key: "black" for key, value in STYLE.items() if value == INK}
 """The style of a picture file: black on white, whatever the page's colours are."""
+SHOWN_DPI = 144
+"""Twice a screen's 72 pixels an inch; a notebook shows the picture at half of its size, so that it is sharp."""
 
 
 def short(name: str) -> str:
@@ -55,9 +57,25 @@ def label_of(site: str, n_sites: int = 1) -> str:
     return f" {site}" if site.startswith("_") else site
 
 
+class NotebookFigure(Figure):
+    """A figure that a notebook shows as the result of a cell, also where pyplot was never imported."""
+
+    def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
+        buffer = BytesIO()
+        save(self, buffer, format="png", dpi=SHOWN_DPI)
+        width, height = self.get_size_inches() * SHOWN_DPI / 2
+        return buffer.getvalue(), {"width": round(width), "height": round(height)}
+
+
+def on_white(figure: Figure) -> Figure:
+    """The figure for a notebook or a picture file: black on white, whatever the page's colours are."""
+    figure.set_facecolor("white")
+    return figure
+
+
 def new_axes(x: str, y: str) -> tuple[Figure, Any]:
     """An empty figure as wide as a page, and its axes with their names."""
-    figure = Figure(figsize=(8, 3.4), layout="constrained")
+    figure = NotebookFigure(figsize=(8, 3.4), layout="constrained")
     axes = figure.add_subplot()
     axes.set_xlabel(x)
     axes.set_ylabel(y)

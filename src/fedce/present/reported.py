@@ -5,9 +5,10 @@ from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import ParamSpec
+from typing import Any, ParamSpec
 
-from fedce.base.errors import RunError
+from fedce.base.config import Config
+from fedce.base.errors import EngineError, RunError
 from fedce.base.files import write_bytes
 from fedce.engines import starting
 from fedce.federation.session import Observer, Result
@@ -73,5 +74,19 @@ def files_to_show(run: RunFolder) -> Iterator[dict[str, Path]]:
         yield {run.report_file.name: report, **shown}
 
 
-run = with_report(starting.run)
+def conducted(config: Config | None, out: Path, how: str, **options: Any) -> Result:
+    """Conduct a run to its report; `how` tells in an error how to continue the run."""
+    try:
+        result = starting.conduct(config, out, **options)
+    except EngineError as error:
+        hint = f"; {how}"
+        if error.trace:
+            log = RunFolder(out).log_file
+            write_bytes(log, error.trace.encode())
+            hint = f" (details in {log}){hint}"
+        raise EngineError(f"{error}{hint}") from None
+    complete(result, options.get("observer"))
+    return result
+
+
 coordinate = with_report(starting.coordinate)

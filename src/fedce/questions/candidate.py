@@ -17,6 +17,7 @@ from scipy import stats
 
 from fedce.base.config import Config
 from fedce.base.errors import DataError, RunError
+from fedce.base.html import table_html
 from fedce.base.tables import WorthConfig
 from fedce.core.params import weighted_sum
 from fedce.core.scoring import LEVEL
@@ -39,7 +40,12 @@ FEWEST_SEEDS = 2
 
 @dataclass(frozen=True)
 class Candidacy:
-    """What is expected of a candidate; Dice as fractions."""
+    """What is expected of a candidate; Dice as fractions. `Result.candidate` gives it.
+
+    >>> found = Candidacy("east", 20, "10 rounds", 10, (0,), gain=0.02, own_before=0.7, own_after=0.8)
+    >>> print(found.sentence)
+    With east the others would gain +2.0 points of Dice; one training can't say how sure that is.
+    """
 
     candidate: str
     n_train: int
@@ -59,6 +65,15 @@ class Candidacy:
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        """A row for each member: what its test Dice gains."""
+        return [{"site": site, "gain": gain} for site, gain in (self.by_member or {}).items()]
+
+    def _repr_html_(self) -> str:
+        rows = [[one["site"], f"{100 * one['gain']:+.2f}"] for one in self.records]
+        return table_html(self.how, ["site", "gain, points of Dice"], rows, [self.sentence, self.at_candidate])
 
     @property
     def sentence(self) -> str:

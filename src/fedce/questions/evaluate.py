@@ -13,7 +13,7 @@ from fedce.base.files import digest_of, private_folder, write_bytes, write_seale
 from fedce.base.tables import BUILT_IN, DataConfig
 from fedce.core.messages import CaseScores
 from fedce.core.params import Params
-from fedce.core.scoring import LEVEL, MIN_CASES, dice_interval, too_few
+from fedce.core.scoring import LEVEL, dice_interval
 from fedce.data.labels import classes_for_others
 from fedce.data.pixels import with_channels
 from fedce.data.shape import settled
@@ -21,8 +21,9 @@ from fedce.data.site import SiteData
 from fedce.data.sites import load_labelled
 from fedce.federation.lines import versions
 from fedce.learning.learner import Learner
-from fedce.learning.metrics import DICE, Heading, Measures
+from fedce.learning.metrics import DICE, Measures
 from fedce.pictures.examples import found_in
+from fedce.questions.evaluated import DICE_HEADING, AtSite, Evaluated, OfClass, OfMetric
 from fedce.questions.loading import Loaded, Which, check_names_no_code, load_model
 from fedce.record.folder import RunFolder
 from fedce.site.cases import cases_csv
@@ -30,83 +31,7 @@ from fedce.site.hospital import Hospital, Tested, images_of, round_seed
 
 METRICS = (DICE, "hd95", "surface_dice", "volume_difference")
 """What is measured unless the command names other metrics."""
-DICE_HEADING = Heading("Dice", higher_is_better=True)
 JSON, CASES, PAGE = "evaluation.json", "cases.csv", "evaluation.html"
-Interval = tuple[float, float]
-
-
-@dataclass(frozen=True)
-class OfClass:
-    """A metric of one class at a site."""
-
-    mean: float | None
-    """Mean over the cases that have a value."""
-    interval: Interval | None
-    undefined: int
-    """Images and volumes without a value."""
-
-
-@dataclass(frozen=True)
-class OfMetric:
-    """A metric at a site."""
-
-    mean: float | None
-    """Mean over the classes that have a value."""
-    interval: Interval | None
-    """95 % interval over cases, of a case's mean over classes."""
-    unit: str
-    by_class: Mapping[str, OfClass]
-
-
-@dataclass(frozen=True)
-class AtSite:
-    """How well the model does on one site's cases."""
-
-    name: str
-    n_images: int
-    n_cases: int
-    metrics: Mapping[str, OfMetric]
-    cases: tuple[CaseScores, ...]
-
-    @property
-    def no_interval(self) -> str:
-        """Why the site has no intervals; empty if it has them."""
-        return too_few(self.name, self.n_cases, "labelled") if self.n_cases < MIN_CASES else ""
-
-
-@dataclass(frozen=True)
-class Evaluated:
-    """An evaluation of one model at one or more sites."""
-
-    run: str
-    model: str
-    """Which model: common, best, or a site's name."""
-    model_sha256: str
-    adapted: bool
-    folder: str
-    """The folder's name alone: its path is private."""
-    trained_on: bool
-    """Whether the folder holds the run's own data, training images among them."""
-    classes: tuple[str, ...]
-    tolerance: float
-    headings: Mapping[str, Heading]
-    sites: tuple[AtSite, ...]
-
-    @property
-    def notes(self) -> list[str]:
-        """What a reader must know beside the table."""
-        notes = [site.no_interval for site in self.sites if site.no_interval]
-        if self.trained_on:
-            notes.insert(
-                0, "These are the run's own data: it trained on some of the images, so the scores are too good"
-            )
-        for site in self.sites:
-            labelled = site.metrics[DICE].by_class
-            if len(labelled) < len(self.classes):
-                notes.append(f"{site.name} labels only {', '.join(labelled)}; its means leave the other classes out")
-        if any(found.unit == "px" for site in self.sites for found in site.metrics.values()):
-            notes.append("The files state no spacing, so lengths are in pixels of the resized image")
-        return notes
 
 
 @dataclass(frozen=True)

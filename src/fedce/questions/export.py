@@ -11,11 +11,11 @@ from fedce.base.errors import ConfigError, RunError
 from fedce.base.files import digest_of, write_bytes, write_json, write_tensors
 from fedce.base.words import install_command
 from fedce.core.params import to_named
-from fedce.data.shape import patch_of, settled
+from fedce.data.shape import settled
 from fedce.federation.lines import versions
-from fedce.learning import graphs, networks
+from fedce.learning import graphs
 from fedce.questions.bundle import Kind, inference, metadata
-from fedce.questions.loading import Loaded, Which, load_model
+from fedce.questions.loading import Loaded, Which, load_model, plain_network
 from fedce.questions.preprocessing import preprocessing_text
 from fedce.record.folder import RunFolder
 
@@ -110,9 +110,7 @@ def _weights(
 
 
 def _network(run: RunFolder, loaded: Loaded) -> Any:
-    config = run.config
-    built = networks.build(config.model, loaded.shape[0], len(loaded.classes), config.seed, patch_of(config.data))
-    return graphs.at_its_size(graphs.with_weights(built, loaded.learner.params), loaded.shape)
+    return graphs.at_its_size(plain_network(run, loaded), loaded.shape)
 
 
 def _onnx(path: Path, run: RunFolder, loaded: Loaded, about: dict[str, Any], text: str, kind: Kind | None) -> Exported:

@@ -24,6 +24,7 @@ from fedce import __version__
 from fedce.base.config import Config
 from fedce.base.errors import EngineError, FedceError, RunError
 from fedce.base.files import digest_of, write_bytes
+from fedce.base.places import run_name
 from fedce.base.tables import DataConfig
 from fedce.data import Sites, load_sites
 from fedce.engines.local import can_fork, default_workers
@@ -76,6 +77,10 @@ class Store:
             self._loaded[key] = load_sites(config, notify=self.notify)
         return self._loaded[key]
 
+    def add(self, config: DataConfig, sites: Sites) -> None:
+        """Use sites that are in memory already."""
+        self._loaded[config.model_dump_json()] = sites
+
     def path(self, config: Config) -> Path:
         """The folder of this training, whether or not it exists yet."""
         resolved = resolve(config)
@@ -85,9 +90,7 @@ class Store:
         device = str(choose_device(config.engine.device))
         weights = [digest_of(file_of(Path(resolved.model.start)))] if resolved.model.start else []
         text = json.dumps([_code_version(), versions(), device, what, fingerprints, *weights], sort_keys=True)
-        source = Path(config.data.source).name
-        name = f"{source}-{config.algorithm.name.replace(':', '.')}-{config.seed}"
-        return self.folder / f"{name}-{sha256(text.encode()).hexdigest()[:16]}"
+        return self.folder / f"{run_name(config)}-{sha256(text.encode()).hexdigest()[:16]}"
 
     def finished(self, config: Config) -> Result | None:
         path = self.path(config)

@@ -5,14 +5,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from fedce.base.errors import ConfigError, RunError
 from fedce.base.files import read_tensors
 from fedce.base.tables import DataConfig
 from fedce.core.params import from_named
 from fedce.data.pixels import Classes
+from fedce.data.shape import patch_of
 from fedce.federation.plan import code_of
 from fedce.learning import networks as models
+from fedce.learning.batches import Windows
+from fedce.learning.graphs import with_weights
 from fedce.learning.learner import Learner, learner_for
+from fedce.learning.segmenter import Segmenter
 from fedce.record.folder import RunFolder
 from fedce.record.forms import ModelAbout, check
 
@@ -55,15 +61,19 @@ class Loaded:
 def model_file(run: RunFolder, site: str | None, *, best: bool = False) -> Path:
     """The file of the common model, of the best round's model or of a site's own model."""
     if site and best:
-        raise ConfigError("--best is for the common model; a site's own model is its last: leave out --site or --best")
+        raise ConfigError(
+            "--best is for the common model; a site's own model is its last: leave out --site or --best (site or best)"
+        )
     path = run.site_model_file(site) if site else run.best_file if best else run.model_file
     if path.exists():
         return path
     own = sorted(file.stem for file in run.site_model_file("").parent.glob("*.safetensors"))
     if own:
-        raise RunError(f"each site of {run.path} has its own model: add --site, one of {', '.join(own)}")
+        raise RunError(
+            f"each site of {run.path} has its own model: add --site (in Python: site), one of {', '.join(own)}"
+        )
     if run.model_file.exists():
-        raise RunError(f"{run.path} has one model for all sites; leave out --site")
+        raise RunError(f"{run.path} has one model for all sites; leave out --site (in Python: site)")
     raise RunError(f"{run.path} has no {path.name}; finish it with 'fedce run --resume {run.path}'")
 
 
@@ -108,9 +118,26 @@ def _modalities(about: Mapping[str, Any], data: DataConfig) -> bool:
     return about["shape"][0] > 1 and (_volumes(about, data) or isinstance(data.images, dict))
 
 
+def plain_network(run: RunFolder, loaded: Loaded) -> nn.Module:
+    """The network as it was built, with the loaded weights and without the learner's changes."""
+    config = run.config
+    built = models.build(config.model, loaded.shape[0], len(loaded.classes), config.seed, patch_of(config.data))
+    return with_weights(built, loaded.learner.params)
+
+
+def segmenter(run: RunFolder, which: Which) -> Segmenter:
+    """The run's model as a torch module for images as they are, in eval mode."""
+    loaded, data = load_model(run, which), run.config.data
+    module = Segmenter(plain_network(run, loaded), data.normalize, Windows.asked_by(data))
+    return module.to(loaded.learner.device).eval()
+
+
 def check_names_no_code(run: RunFolder, *keys: str) -> None:
     """Refuse a run whose config names code at these keys, or in these lists, that this command would run."""
     code = {key: path for key, path in code_of(run.config).items() if key in keys or key.partition(".")[0] in keys}
     if code:
         named = ", ".join(f"{key} = {path}" for key, path in code.items())
-        raise ConfigError(f"{run.config_file} names code that would be run ({named}); add --trust-code if you trust it")
+        raise ConfigError(
+            f"{run.config_file} names code that would be run ({named}); "
+            "add --trust-code (in Python: trust_code=True) if you trust it"
+        )
