@@ -5,6 +5,7 @@
 # make check   format, lint, types, import contracts
 # make docs    the documentation as a site, with every link checked; build/docs/index.html
 # make bench   all benchmarks, half an hour on an idle machine; benchmarks/RESULTS.md
+# make release  wheel and source archive in dist/, tried in a new environment of every Python that is found
 # make golden  compares every algorithm's bits with those that make golden RECORD=1 wrote before a change
 # Each sets up what it needs in .venv, once.
 
@@ -12,7 +13,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --progress-bar on -c constraints.txt
 
-.PHONY: install demo demo-paper test check docs bench golden clean help
+.PHONY: install demo demo-paper test check docs bench golden release clean help
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -47,6 +48,9 @@ bench: .venv/installed-dev
 golden: .venv/installed-dev
 	$(BIN)/python tools/golden.py $(if $(RECORD),--record)
 
+release: .venv/installed-dev
+	$(BIN)/python tools/release.py
+
 # Stamps, so that a second make does not install again; a changed constraint or dependency does.
 .venv/bin/python:
 	@echo "[1/3] creating the virtual environment in .venv with $$($(PYTHON) --version)"
@@ -63,7 +67,7 @@ golden: .venv/installed-dev
 .venv/installed-dev: pyproject.toml constraints.txt | .venv/bin/python
 	@echo "[2/3] installing fedce, its test tools, Flower and NVFlare with the versions in constraints.txt (1 to 3 minutes)"
 	$(INSTALL) torch==2.13.0
-	$(INSTALL) -e '.[dev,docs,nvflare,flower,dicom-seg,export]'
+	$(INSTALL) -e '.[dev,docs,nvflare,flower,dicom-seg,export,tracking]'
 	@touch $@ .venv/installed
 	@echo "[3/3] ready"
 

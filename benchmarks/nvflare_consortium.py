@@ -64,16 +64,11 @@ class Consortium:
             capture_output=True,
         )
         settings.write(self.kit("localhost") / "local", settings.Settings(runs=str(self.runs)))
-        self._keep_jobs_here()
+        settings.keep_jobs_in(self.kit("localhost") / "local", self.folder / "store")
         for site in self.sites:
             own = settings.Settings(data=data, home=str(self.folder / "sites"))
             settings.write(self.kit(site) / "local", own)
             write_json(self.kit(site) / "local" / "authorization.json", STRICT)
-
-    def _keep_jobs_here(self) -> None:
-        """Set the server's own store of jobs, which is in /tmp/nvflare by default."""
-        path = self.kit("localhost") / "local" / "resources.json"
-        path.write_text(path.read_text().replace("/tmp/nvflare", str(self.folder / "store")))
 
     def kit(self, name: str) -> Path:
         return self.folder / "kits" / "fedce" / "prod_00" / name

@@ -57,8 +57,8 @@ def engine(sites: fedce.Sites, n_workers: int) -> tuple[float, float]:
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
         observer = Observer(start=lambda *_: ends.append(perf_counter()), round=lambda _: ends.append(perf_counter()))
-        settings = {"recipe": "small"}
-        fedce.run(sites, rounds=N_ROUNDS, workers=n_workers, out=out, observer=observer, settings=settings)
+        settings = {"recipe": "small", "engine.workers": n_workers}
+        fedce.run(sites, rounds=N_ROUNDS, out=out, progress=observer, settings=settings)
         rounds = [[facts.seconds for facts in done.sites.values()] for done in RunFolder(out).rounds()]
     possible = median(sum(seconds) / max(sum(seconds) / 2, max(seconds)) for seconds in rounds[1:])
     return median(after - before for before, after in pairwise(ends[1:])), possible

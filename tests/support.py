@@ -1,7 +1,9 @@
 """Small stand-ins: models of a few numbers, and sites whose answers are known."""
 
 import json
+import os
 import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
@@ -13,6 +15,7 @@ import numpy as np
 from PIL import Image
 
 from fedce.base.identity import Identity, coordinator
+from fedce.base.ranges import N_REPLICATES
 from fedce.core.algorithm import State
 from fedce.core.messages import Evaluation, Reply, Task
 from fedce.core.params import Entry, Layout, Params, Stays, part_of, shared_layout
@@ -67,7 +70,7 @@ class FakeSite:
         return self.score_of(w)
 
     def score_replicates(self, w: Params) -> tuple[float, ...]:
-        return (self.score_of(w), self.score_of(w))
+        return (self.score_of(w),) * N_REPLICATES
 
     def adapted(self, w: Params) -> Params:
         return w
@@ -288,3 +291,12 @@ def write_images(folder: Path, value: int, n: int = 8) -> None:
         image = 40 + 160 * mask + rng.integers(0, 20, mask.shape)
         Image.fromarray(image.astype(np.uint8)).save(folder / "images" / f"{i}.png")
         Image.fromarray(mask * np.uint8(value)).save(folder / "masks" / f"{i}.png")
+
+
+def run_bundle(bundle: Path, images: Path, out: Path) -> None:
+    command = ["-m", "monai.bundle", "run", "--config_file", bundle / "configs/inference.json", "--bundle_root", bundle]
+    # Without fedce's own code: a receiver does not have it.
+    alone = {**os.environ, "PYTHONPATH": "", "OMP_NUM_THREADS": "1"}
+    where = ["--dataset_dir", images, "--output_dir", out]
+    done = subprocess.run([sys.executable, *map(str, command + where)], capture_output=True, text=True, env=alone)
+    assert done.returncode == 0, done.stderr[-2000:]

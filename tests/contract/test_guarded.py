@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from fedce.algorithms import ALGORITHMS, make
+from fedce.base.ranges import N_REPLICATES
 from fedce.core.params import Params
 from fedce.core.site import Trained
 from fedce.guard import Guarded
@@ -45,7 +46,7 @@ class Drifting(FakeSite):
         return 0.1 + 0.8 * way / (way + 0.5 + 0.1 * NAMES.index(self.name)) if way > 0 else 0.1
 
     def score_replicates(self, w: Params) -> tuple[float, ...]:
-        return tuple(self.score_now(w) * factor for factor in (0.9, 1.0, 1.1))
+        return tuple(self.score_now(w) * factor for factor in np.linspace(0.9, 1.1, N_REPLICATES))
 
     def train(self, w, round_no, moments, pull=None):
         self.own = 0.97 * self.own + 0.24 * self.rng.normal(size=N)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-pytest.importorskip("nvflare", reason="nvflare is not installed: pip install 'fedce[nvflare]'")
+pytest.importorskip("nvflare", reason="nvflare is not installed: pip install -c constraints.txt -e '.[nvflare]'")
 
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 from nvflare.app_opt.pt import fedce as fedce_nvflare

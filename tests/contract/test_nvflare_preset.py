@@ -8,7 +8,7 @@ from fedce.core.messages import Reply
 from support import params
 
 fedce_nvflare = pytest.importorskip(
-    "nvflare.app_opt.pt.fedce", reason="nvflare is not installed (pip install fedce[nvflare])"
+    "nvflare.app_opt.pt.fedce", reason="nvflare is not installed (pip install -c constraints.txt -e '.[nvflare]')"
 )
 
 

@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+import tomllib
 from dataclasses import fields
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -29,7 +30,27 @@ def test_the_readmes_example_works_as_printed(tmp_path: Path, monkeypatch, capsy
     shares = [float(re.search(r"contributed ([\d.]+) %", line)[1]) for line in lines]
     assert sum(shares) == pytest.approx(100, abs=0.5)
     assert (tmp_path / "contributions.png").read_bytes().startswith(b"\x89PNG")
-    assert (tmp_path / "runs" / "example" / "report.html").exists()
+    assert (tmp_path / "runs" / "fundus6-fedce-0" / "report.html").exists()
+
+
+def test_the_page_about_python_works_as_printed(tmp_path: Path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    names: dict = {}
+    for example in re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "python.md").read_text("utf-8"), re.S):
+        exec(compile(example, "docs/python.md", "exec"), names)
+    said = capsys.readouterr().out
+    assert said.startswith("<Result of runs/fundus6-fedce-0: fedce on fundus6, 10 rounds")
+    assert "did you mean 'train'?" in said
+    assert set(names["result"].intervals) == set(names["result"].contributions)
+    assert {path.name for path in tmp_path.iterdir()} >= {"plan.toml", "first.png", "contributions.png", "new-hospital"}
+
+
+def test_the_page_about_python_names_every_function_and_what_it_gives():
+    page = (ROOT / "docs" / "python.md").read_text("utf-8")
+    for name in set(fedce.__all__) - {"__version__", "FedAvg", "Standalone", "Uniform"}:
+        assert re.search(rf"(fedce\.|`|\.){name}\b", page), name
+    for name in [name for name in vars(fedce.Result) if not name.startswith("_")]:
+        assert re.search(rf"\b{name}\b", page), name
 
 
 def test_the_readme_fits_a_screen_before_its_first_heading_of_detail():
@@ -83,6 +104,33 @@ def test_the_configuration_page_is_up_to_date():
     assert tool.page() == tool.PAGE.read_text("utf-8"), "run tools/configuration_page.py"
 
 
+TEXTS = [
+    path
+    for pattern in (
+        "*.md",
+        "src/**/*.py",
+        "docs/**/*.md",
+        "examples/**/*",
+        "tests/**/*.py",
+        "benchmarks/*",
+        "deploy/**/*",
+    )
+    for path in sorted(ROOT.glob(pattern))
+    if path.is_file() and path.suffix in (".md", ".py", ".ipynb", ".toml", ".sh", ".yaml")
+]
+
+
+def test_install_commands_work_from_the_repository():
+    """fedce is in no package index: an install by its name would fail, or bring something else of that name."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+    for path in TEXTS:
+        text = path.read_text("utf-8")
+        for command in re.findall(r"pip install[^\n`]*", text):
+            assert not re.search(r"install (?:.* )?'?fedce\b(?!\.)", command), f"{path}: {command}"
+        for named in re.findall(r"-e '\.\[([\w,-]+)\]'", text) + re.findall(r"install_command\(['\"]([\w-]+)", text):
+            assert set(named.split(",")) <= extras.keys(), f"{path}: {named}"
+
+
 def test_every_field_of_a_reply_has_a_row_in_the_privacy_table():
     rows = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \|", (ROOT / "docs" / "privacy.md").read_text("utf-8"), re.M)
     listed = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
@@ -132,7 +180,9 @@ def test_algorithms_need_no_torch():
 
 
 def test_public_names_are_few_and_documented():
-    assert len(fedce.__all__) <= 12
+    functions = {name for name in fedce.__all__ if name[0].islower()}
+    assert functions == {"compare", "load", "load_sites", "plan", "run", "value"}
+    assert len(fedce.__all__) <= 21, "the functions, what they return, and what they take"
     for name in set(fedce.__all__) - {"__version__"}:
         assert getattr(fedce, name).__doc__, name
     assert set(fedce.__all__) - {"__version__"} == set(fedce._HOME)

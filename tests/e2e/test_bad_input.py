@@ -148,10 +148,11 @@ def test_predict(tmp_path: Path, tiny_run: Path, fedce):
     image = tmp_path / "a.png"
     image.write_bytes(b"nothing")
     assert "can't read the image" in refused(fedce, out, "predict", tiny_run, image, "--out", out)
-    assert "can't read the image" in refused(fedce, out, "predict", tiny_run, tmp_path / "none.png", "--out", out)
+    assert "there is no file or folder" in refused(fedce, out, "predict", tiny_run, tmp_path / "none.png", "--out", out)
     assert "holds no run" in refused(fedce, out, "predict", tmp_path, image, "--out", out)
     (tmp_path / "b").mkdir()
     twins = (image, tmp_path / "b" / "a.png")
+    twins[1].write_bytes(b"nothing")
     assert "two images would write" in refused(fedce, out, "predict", tiny_run, *twins, "--out", out)
 
 

@@ -66,6 +66,27 @@ def test_the_test_images_of_a_run_have_the_dice_that_it_reports(tmp_path: Path, 
     assert found == pytest.approx(RunFolder.open(place / "run").results["dice"]["north"], abs=1e-6)
 
 
+def test_a_hospital_that_labels_only_some_classes(tmp_path: Path, fedce):
+    for site in ("data/north", "data/south", "east"):
+        write_images(tmp_path / site, value=1, n=5)
+    for path in (tmp_path / "data").glob("*/masks/*.png"):
+        mask = np.array(Image.open(path))
+        mask[:5, :5] = 2
+        Image.fromarray(mask).save(path)
+    classes = ("--set", "data.classes={disc=[1], corner=[2]}")
+    assert (
+        fedce("run", "--data", tmp_path / "data", "--rounds", 1, "--out", tmp_path / "run", *SMALL, *classes).exit_code
+        == 0
+    )
+    (tmp_path / "east" / "dataset.json").write_text(json.dumps({"labels": {"background": 0, "disc": 1}}))
+    done = fedce("evaluate", tmp_path / "run", tmp_path / "east", "--out", tmp_path / "out")
+    assert done.exit_code == 0, done.output
+    assert "east labels only disc; its means leave the other classes out" in " ".join(done.output.split())
+    metrics = json.loads((tmp_path / "out" / "evaluation.json").read_text())["sites"]["east"]["metrics"]
+    assert list(metrics["dice"]["by_class"]) == ["disc"]
+    assert metrics["dice"]["mean"] == metrics["dice"]["by_class"]["disc"]["mean"]
+
+
 def test_own_training_data_are_named_as_such(tmp_path: Path, place: Path, fedce):
     done = fedce("evaluate", place / "run", place / "data" / "north", "--out", tmp_path / "out", "--no-examples")
     assert done.exit_code == 0, done.output

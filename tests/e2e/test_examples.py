@@ -72,11 +72,25 @@ def test_the_notebook_leads_from_images_to_a_report(tmp_path: Path):
     cell_by_id["imports"].source = quick
     place = {"metadata": {"path": str(tmp_path)}}
     NotebookClient(notebook, timeout=600, startup_timeout=300, resources=place).execute()
-    assert "".join(output.text for output in cell_by_id["contributions"].outputs).count(" to ") == 3
-    for name in ("look", "plot"):
-        assert any("image/png" in output.get("data", {}) for output in cell_by_id[name].outputs)
-    report = tmp_path / cell_by_id["where"].outputs[0].text.splitlines()[0]
+    assert text_of(cell_by_id["contributions"]).count(" needs ") == 4
+    for name in ("look", "plot", "plot-worth", "predict"):
+        assert shown_as("image/png", cell_by_id[name]), name
+    for name in ("sites", "plan", "train", "evaluate", "compare"):
+        assert any("<table" in shown for shown in shown_as("text/html", cell_by_id[name])), name
+    # The bar is one output, which was written again until the last round.
+    (bar,) = [shown for shown in shown_as("text/html", cell_by_id["train"]) if "<progress" in shown]
+    assert '<progress value="10" max="10">' in bar
+    assert cell_by_id["where"].outputs[-1].data["text/plain"] == "True"
+    report = tmp_path / text_of(cell_by_id["where"]).splitlines()[0]
     assert report.read_bytes().startswith(b"<!")
+
+
+def text_of(cell) -> str:
+    return "".join(output.text for output in cell.outputs if output.output_type == "stream")
+
+
+def shown_as(kind: str, cell) -> list[str]:
+    return [output.data[kind] for output in cell.outputs if kind in output.get("data", {})]
 
 
 def test_the_list_of_examples_is_complete():

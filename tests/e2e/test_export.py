@@ -1,9 +1,6 @@
 """'fedce export': files that other programs use, compared with what fedce itself predicts."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import nibabel
@@ -17,7 +14,7 @@ from fedce.base.files import digest_of, read_tensors
 from fedce.data.volumes import nifti_bytes
 from fedce.questions.loading import Which, load_model
 from fedce.record.folder import RunFolder
-from support import write_images
+from support import run_bundle, write_images
 
 SMALL = ("--set", "model.channels=[4,8]", "--set", "train.lr=0.01", "--workers", 1, "--rounds", 8)
 
@@ -30,15 +27,6 @@ def place(tmp_path_factory, fedce) -> Path:
     done = fedce("run", "--data", root / "data", "--out", root / "run", *SMALL, "--set", "data.size=48")
     assert done.exit_code == 0, done.output
     return root
-
-
-def run_bundle(bundle: Path, images: Path, out: Path) -> None:
-    command = ["-m", "monai.bundle", "run", "--config_file", bundle / "configs/inference.json", "--bundle_root", bundle]
-    # Without fedce's own code: a receiver does not have it.
-    alone = {**os.environ, "PYTHONPATH": "", "OMP_NUM_THREADS": "1"}
-    where = ["--dataset_dir", images, "--output_dir", out]
-    done = subprocess.run([sys.executable, *map(str, command + where)], capture_output=True, text=True, env=alone)
-    assert done.returncode == 0, done.stderr[-2000:]
 
 
 @pytest.mark.parametrize("resize", ["stretch", "pad"])
@@ -63,7 +51,8 @@ def test_monai_runs_a_bundle_of_images_as_fedce_predicts(tmp_path: Path, place: 
         np.testing.assert_array_equal(theirs, ours)
 
 
-def test_monai_runs_a_bundle_of_volumes_as_fedce_predicts(tmp_path: Path, fedce):
+@pytest.mark.parametrize("n_modalities", [1, 2])
+def test_monai_runs_a_bundle_of_volumes_as_fedce_predicts(tmp_path: Path, fedce, n_modalities: int):
     import SimpleITK as sitk
 
     rng = np.random.default_rng(0)
@@ -80,6 +69,10 @@ def test_monai_runs_a_bundle_of_volumes_as_fedce_predicts(tmp_path: Path, fedce)
                 path = tmp_path / "data" / site / part / f"{i}.nii.gz"
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(nifti_bytes(volume))
+                if part == "images" and n_modalities == 2:  # Both in one file.
+                    one = nibabel.load(path)
+                    values = np.asarray(one.dataobj)
+                    nibabel.save(nibabel.Nifti1Image(np.stack([values, 900 - values], axis=-1), one.affine), path)
     classes = ("--set", "data.classes={organ=[2,5], lesion=[5]}", "--set", "data.normalize=zscore")
     plane = ("--set", "data.size=32", "--set", "data.plane=coronal")
     done = fedce("run", "--data", tmp_path / "data", "--out", tmp_path / "run", *SMALL, *classes, *plane)
@@ -94,6 +87,41 @@ def test_monai_runs_a_bundle_of_volumes_as_fedce_predicts(tmp_path: Path, fedce)
     assert set(np.unique(expected)) <= {0, 2, 5}
     # A percentile is rounded differently, so a pixel at a border may differ.
     assert (found != expected).mean() < 0.002
+
+
+def test_monai_runs_a_bundle_of_modalities_as_fedce_predicts(tmp_path: Path, fedce):
+    rng = np.random.default_rng(0)
+    for site in ("north", "south"):
+        for i in range(4):
+            mask = np.zeros((40, 48), np.uint8)
+            mask[8:24, 10 + i : 30] = 1
+            # 8 bits, 8 bits and 16 bits; three channels that are no colours.
+            seen = (rng.integers(0, 200, mask.shape), 90 * mask + rng.integers(0, 60, mask.shape), 9000 * (1.0 + mask))
+            for k, (values, kind) in enumerate(zip(seen, (np.uint8, np.uint8, np.uint16), strict=True)):
+                path = tmp_path / "data" / site / "images" / f"{i}_000{k}.png"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                Image.fromarray(values.astype(kind)).save(path)
+            path = tmp_path / "data" / site / "masks" / f"{i}.png"
+            path.parent.mkdir(exist_ok=True)
+            Image.fromarray(mask).save(path)
+    done = fedce("run", "--data", tmp_path / "data", "--out", tmp_path / "run", *SMALL, "--set", "data.size=32")
+    assert done.exit_code == 0, done.output
+    done = fedce("export", tmp_path / "run", "--to", "bundle")
+    assert done.exit_code == 0, done.output
+    assert (
+        "A case is a file for each modality, case_0000 to case_0002"
+        in (tmp_path / "run-bundle/docs/README.md").read_text()
+    )
+    images = tmp_path / "data" / "north" / "images"
+    run_bundle(tmp_path / "run-bundle", images, tmp_path / "theirs")
+    assert fedce("predict", tmp_path / "run", images, "--out", tmp_path / "ours").exit_code == 0
+    for i in range(4):
+        theirs, ours = (np.asarray(Image.open(tmp_path / which / f"{i}.png")) for which in ("theirs", "ours"))
+        assert ours.any()
+        np.testing.assert_array_equal(theirs, ours)
+    refused = fedce("predict", tmp_path / "run", images / "0_0000.png", "--out", tmp_path / "one")
+    assert refused.exit_code == 2
+    assert "takes 3 modalities, and 1 of them" in " ".join(refused.output.split())
 
 
 def test_onnxruntime_gives_the_logits_of_torch(tmp_path: Path, place: Path, fedce):

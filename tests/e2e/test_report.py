@@ -583,7 +583,7 @@ def test_there_is_no_half_a_round(tiny_run: Path):
 def test_a_marker_at_the_top_is_whole():
     """Markers have a height of 5 points, and the figure one of 245."""
     rounds = as_recorded([{"round": i, "sites": {"a": {"share": 0.501}, "b": {"share": 0.499}}} for i in range(3)])
-    figure = plots._contributions(rounds)
+    figure = plots.contributions_figure(rounds)
     assert 50.1 / figure.axes[0].get_ylim()[1] < 1 - 5 / 245
 
 
@@ -598,14 +598,15 @@ def test_a_mean_over_some_of_the_sites_is_said_to_be_one(longer_run: Path, tmp_p
     assert said in write_report(run).read_text("utf-8")
 
 
-def test_names_that_the_font_lacks_are_no_noise(tmp_path: Path):
+def test_names_that_the_font_lacks_are_no_noise():
     rounds = as_recorded([{"round": i, "sites": {"カタカナ": {"share": 1.0}}} for i in range(3)])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         drawing = plots.contributions(rounds)
         assert "カタカナ" in drawing.wide
         assert "カタカナ" in drawing.narrow
-        plots.save_contributions(rounds, tmp_path / "shares.png")
+        picture, _ = plots.contributions_figure(rounds)._repr_png_()
+    assert picture.startswith(b"\x89PNG")
 
 
 def test_only_runs_of_as_many_rounds_are_ranked(several: Path, fedce, monkeypatch):

@@ -21,10 +21,10 @@ import torch
 from PIL import Image
 from rich.console import Console
 
-from fedce import load_sites
+from fedce import load_sites, run
 from fedce.base import files
 from fedce.base.files import read_tensors
-from fedce.engines.starting import resume, run
+from fedce.engines.starting import resume
 from fedce.federation.session import Observer
 from fedce.present.results import flag_lines, results_table, shares_tables
 from fedce.record.folder import RunFolder
@@ -99,9 +99,9 @@ def test_the_callers_threads_are_not_used_and_are_given_back(tmp_path: Path, und
     torch.set_num_threads(2)
     try:
         observer = Observer(round=lambda done: seen.add(torch.get_num_threads()))
-        settings = {"recipe": "small", "model": {"channels": [4, 8]}, "engine": {"checkpoint_seconds": 0}}
+        settings = {"recipe": "small", "model": {"channels": [4, 8]}, "engine": {"checkpoint_seconds": 0, "workers": 1}}
         sites = load_sites("fundus6", scale="tiny")
-        run(sites, out=tmp_path / "run", rounds=12, workers=1, observer=observer, settings=settings)
+        run(sites, out=tmp_path / "run", rounds=12, progress=observer, settings=settings)
         assert (seen, torch.get_num_threads()) == ({1}, 2)
     finally:
         torch.set_num_threads(before)
@@ -577,10 +577,9 @@ def test_a_read_only_folder_is_one_line(tmp_path: Path, undisturbed: Path, fedce
 
 def test_a_run_that_draws_its_sites_is_the_same_on_any_workers_and_resumes_to_the_same_bits(tmp_path: Path, fedce):
     sites = load_sites("fundus6", scale="tiny")
-    settings = {"sites_per_round": 3}
-    about = {"rounds": 8, "settings": settings}
-    whole = run(sites, out=tmp_path / "one", workers=1, **about)
-    run(sites, out=tmp_path / "two", workers=2, **about)
+    one, two = ({"sites_per_round": 3, "engine.workers": n} for n in (1, 2))
+    whole = run(sites, out=tmp_path / "one", rounds=8, settings=one)
+    run(sites, out=tmp_path / "two", rounds=8, settings=two)
     same_result(tmp_path / "one", tmp_path / "two")
 
     def stop(done):
@@ -588,7 +587,7 @@ def test_a_run_that_draws_its_sites_is_the_same_on_any_workers_and_resumes_to_th
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run(sites, out=tmp_path / "cut", workers=1, observer=Observer(round=stop), **about)
+        run(sites, out=tmp_path / "cut", rounds=8, progress=Observer(round=stop), settings=one)
     assert fedce("run", "--resume", tmp_path / "cut").exit_code == 0
     same_result(tmp_path / "one", tmp_path / "cut")
     asked = [done.asked for done in RunFolder(whole.folder).rounds()]

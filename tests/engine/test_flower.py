@@ -13,7 +13,7 @@ from time import sleep
 
 import pytest
 
-pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedce[flower]'")
+pytest.importorskip("flwr", reason="Flower is not installed: pip install -c constraints.txt -e '.[flower]'")
 
 from benchmarks.bits import same
 from benchmarks.kills import Coordinator, check_credit
@@ -40,7 +40,7 @@ REFUSED = "another key than the site 'east' that joined before"
 def test_the_same_bits_and_nobody_outside_is_spoken_to(tmp_path: Path, images: Path, planned: Path):
     mark = secrets.token_hex(8)
     command = [sys.executable, "-m", "fedce", "run", "--engine", "flower", "--data", images, *PLANNED]
-    command += ["--set", "engine.min_sites=3", "--out", tmp_path / "run"]
+    command += ["--set", "engine.min_sites=3", "--track", "csv", "--out", tmp_path / "run"]
     with Watcher(mark) as watcher:
         done = subprocess.run(
             [str(part) for part in command],
@@ -53,6 +53,9 @@ def test_the_same_bits_and_nobody_outside_is_spoken_to(tmp_path: Path, images: P
     assert done.returncode == 0, done.stderr
     assert same(tmp_path / "run", planned)
     assert RunFolder(tmp_path / "run").results["gain"] == RunFolder(planned).results["gain"]
+    n_rounds = len(RunFolder(tmp_path / "run").rounds())
+    table = (tmp_path / "run" / "rounds.csv").read_text("utf-8").splitlines()
+    assert len(table) == 1 + n_rounds * len(HOSPITALS), "the coordinator tracks"
     assert watcher.n_processes > 2 * len(HOSPITALS)
     assert watcher.outside == set()
     # Whatever was started has ended; the sites' own processes notice it within a second.

@@ -5,7 +5,7 @@ from copy import deepcopy
 import numpy as np
 import pytest
 
-pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedce[flower]'")
+pytest.importorskip("flwr", reason="Flower is not installed: pip install -c constraints.txt -e '.[flower]'")
 
 from examples.flower_secure import client_app, server_app
 from flwr.app import ConfigRecord, Context, RecordDict

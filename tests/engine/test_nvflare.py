@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from threading import Event
 from time import sleep
@@ -14,7 +15,7 @@ from types import SimpleNamespace
 
 import pytest
 
-pytest.importorskip("nvflare", reason="NVFlare is not installed: pip install 'fedce[nvflare]'")
+pytest.importorskip("nvflare", reason="NVFlare is not installed: pip install -c constraints.txt -e '.[nvflare]'")
 
 from benchmarks.bits import same
 from benchmarks.nvflare_consortium import Consortium
@@ -50,7 +51,7 @@ def test_killed_and_resumed_it_gives_the_same_bits_and_nobody_outside_is_spoken_
 ):
     out, mark = tmp_path / "run", secrets.token_hex(8)
     begin = [sys.executable, "-m", "fedce", "run"]
-    first = [*begin, "--engine", "nvflare", "--data", images, *PLANNED, "--set", "engine.min_sites=3"]
+    first = [*begin, "--engine", "nvflare", "--data", images, *PLANNED, "--set", "engine.min_sites=3", "--track", "csv"]
     environment = {**os.environ, "FEDCE_MARK": mark}
     with Watcher(mark) as watcher:
         with subprocess.Popen([*map(str, first), "--out", out], env=environment, stdout=-3, stderr=-3) as process:
@@ -68,6 +69,7 @@ def test_killed_and_resumed_it_gives_the_same_bits_and_nobody_outside_is_spoken_
     assert watcher.outside == set()
     kinds = [line.kind for line in RunFolder(out).ledger()]
     assert kinds.count("round") == 3
+    assert len(RunFolder(out).rounds_file.read_text("utf-8").splitlines()) == 1 + 3 * len(HOSPITALS), "each round once"
     RunFolder(out).check_chain()
 
 
@@ -86,12 +88,14 @@ def test_a_provisioned_federation_survives_kills_with_the_same_bits(tmp_path: Pa
         programs.start("keeper", [*command, "--kit", str(consortium.admin)])
         wait_for(lambda: programs.running["keeper"].poll() is not None, LIMIT, "the run did not end")
         assert programs.running["keeper"].returncode == 0, programs.tail("keeper")
+        assert programs.tail("keeper").rstrip().endswith("the folder 'federation' among its runs")
     assert same(run.path, local)
     assert [line.kind for line in run.ledger()].count("resume") <= 1
     run.check_chain()
     assert (tmp_path / "sites" / "east" / "key.pem").stat().st_mode & 0o777 == 0o600
     told = (tmp_path / "logs" / "localhost.log").read_text()
     assert str(images) not in told
+    assert "federation - INFO - round 3 is done, mean validation Dice" in told
 
 
 def test_the_drop_in_example_runs_in_nvflares_own_recipe(tmp_path: Path):
@@ -191,7 +195,13 @@ def test_a_pause_ends_the_job_between_two_rounds_and_an_abort_at_once():
     courier = NvflareCourier({"site": Answers(lambda ticket, sent: sent)}, lambda: bool(aborted))
     courier.send("site", Parcel("{}", {}), 4)
     assert courier.command(settings.NODES)["paused"] is False
-    assert courier.command(settings.PAUSE) == {"round": 4, "nodes": ["site"], "paused": True}
+    courier.said = "Round 5: waiting for site; connected: 1."
+    assert courier.command(settings.PAUSE) == {
+        "round": 4,
+        "nodes": ["site"],
+        "paused": True,
+        "said": "Round 5: waiting for site; connected: 1.",
+    }
     courier.send("site", Parcel("{}", {}), 4)
     with pytest.raises(EngineError, match="submit the job again"):
         courier.send("site", Parcel("{}", {}), 5)
@@ -239,6 +249,16 @@ def test_deploy_writes_a_job_without_code(tmp_path: Path, images: Path, fedce):
     again = fedce("deploy", "nvflare", config, "--out", tmp_path / "job")
     assert again.exit_code == 2
     assert "is not empty" in again.stderr
+
+
+def test_a_server_keeps_its_jobs_in_its_kit_and_not_where_a_restart_empties_them(tmp_path: Path):
+    local = tmp_path / "kit" / "local"
+    local.mkdir(parents=True)
+    (local / "resources.json.default").write_text('{"snapshot": "/tmp/nvflare/snapshots", "jobs": "/tmp/nvflare/jobs"}')
+    settings.main([str(tmp_path / "kit"), "--runs", str(tmp_path / "runs")])
+    found = json.loads((local / "resources.json").read_text())
+    store = tmp_path / "kit" / "jobs"
+    assert (found["snapshot"], found["jobs"]) == (str(store / "snapshots"), str(store / "jobs"))
 
 
 def test_a_kit_is_made_ready_and_its_own_list_of_classes_is_kept(tmp_path: Path, capsys):
@@ -305,6 +325,57 @@ def test_jobs_that_end_early_and_without_a_round_are_given_up(monkeypatch):
         seen.begin()
     monkeypatch.setattr(keeping, "EARLY_SECONDS", -1)
     assert not seen.is_hopeless()
+
+
+def test_the_keeper_says_for_whom_it_waits_what_the_coordinator_says_and_when_it_is_done(tmp_path: Path, monkeypatch):
+    launch.write_job(load(None, {**SMALL, "data.source": "elsewhere"}), tmp_path / "job", "first", "test")
+    (tmp_path / "startup").mkdir()
+    (tmp_path / "startup" / "fed_admin.json").touch()
+    looks = iter(
+        [
+            *(["RUNNING", {"round": n, "paused": False, "said": said}] for n, said in enumerate(["a", "a", "b"])),
+            ["FINISHED:COMPLETED", {}],
+        ]
+    )
+    clients = iter([[], ["north"], list(HOSPITALS)])
+    now: list = []
+
+    class Session:
+        def get_connected_client_list(self):
+            return [SimpleNamespace(name=name) for name in next(clients)]
+
+        def get_job_status(self, job_id):
+            now[:] = next(looks)
+            return now[0]
+
+        def do_app_command(self, job_id, topic, data):
+            return now[1]
+
+        def list_jobs(self, *filters):
+            return []
+
+        def submit_job(self, path):
+            return "42"
+
+        def get_client_job_status(self):
+            return [{"client_name": name, "job_id": "42"} for name in HOSPITALS]
+
+    monkeypatch.setattr(keeping, "_session", lambda kit, tell: nullcontext(Session()))
+    monkeypatch.setattr(keeping, "sleep", lambda seconds: None)
+    told: list[str] = []
+    keeping.keep(tmp_path / "job", tmp_path, told.append)
+    assert told == [
+        "waiting for clients: 0 of 3 are connected, not connected: east, north, south",
+        "waiting for clients: 1 of 3 are connected, not connected: east, south",
+        "submitted as 42",
+        "a",
+        "b",
+        "done: the run is finished; at the server it is the folder 'first' among its runs",
+    ]
+
+
+def test_clients_with_names_of_their_own_are_counted():
+    assert keeping._awaited({"site-1"}, HOSPITALS, 3) == "waiting for clients: 1 of 3 are connected"
 
 
 @pytest.mark.parametrize("missing", ["job", "kit"])

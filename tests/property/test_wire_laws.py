@@ -12,7 +12,8 @@ from fedce import __version__
 from fedce.base.errors import ReplyError
 from fedce.base.identity import Identity
 from fedce.core.messages import Evaluation, Measured, Member, Reply, Task
-from fedce.engines.remote import Known, RemoteEngine, Rules, _Node
+from fedce.engines.joining import Known, Reports, Rules
+from fedce.engines.remote import RemoteEngine, _Node
 from fedce.site.wire import (
     Failure,
     Hello,
@@ -177,7 +178,7 @@ def test_whatever_a_member_says_the_server_lives(tmp_path_factory, text, changed
             engine = RemoteEngine(
                 _Mouth(Parcel(about, given_arrays)),
                 Rules("00", {}, 1, 1, 5, __version__),
-                notes.append,
+                Reports(notes.append),
                 {"a": Known(identity.public, member)},
                 clock=lambda clock=clock: float(next(clock)),
                 pause=lambda seconds: None,

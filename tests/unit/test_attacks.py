@@ -11,14 +11,20 @@ from fedce.base.config import parse
 from fedce.base.errors import ConfigError
 from fedce.core.messages import Reply, Task
 from fedce.data import load_sites
+from fedce.engines.starting import execute
 from fedce.federation.plan import Participants, resolve
+from fedce.record.folder import RunFolder
+from fedce.record.verify import verify
 from fedce.site.attacks import (
+    LATE,
     NOISE,
     SCALE,
     Attack,
     Impostor,
     attack_of,
     hospital,
+    is_there,
+    models_without_them,
     said,
     with_inverted_labels,
     with_one_image,
@@ -87,13 +93,71 @@ def test_what_liars_say():
     for kind in (None, "flip", "sybil"):
         assert said(REPLY, kind) == REPLY
     first = replace(REPLY, error_without=None, error_replicates=())
-    assert said(first, "inflate") == first
+    for kind in ("inflate", "overstate", "vary"):
+        assert said(first, kind) == first
+    more = said(REPLY, "overstate")
+    assert (more.error_without, *more.error_replicates) == pytest.approx((0.5, 0.4, 0.6))
+    assert said(REPLY, "silent") == first
+    assert said(REPLY, "boast").n_train == 160
+    varied = said(REPLY, "vary")
+    assert varied.error_without == 0.3
+    assert np.mean(varied.error_replicates) == pytest.approx(0.3)
+
+
+def test_what_liars_vote():
+    ballot = replace(REPLY, scores=(0.6, 0.5, 0.58, 0.9))
+    assert said(ballot, "slander", mine=[2]).scores == pytest.approx((0.6, 0.8, 0.58, 0.8))
+    assert said(ballot, "praise", mine=[2, 3]).scores == pytest.approx((0.6, 0.5, 0.4, 0.4))
+    assert said(ballot, "slander") == ballot
+    plant = {"b": "praise", "c": "praise"}
+    assert models_without_them("praise", ["c", "a", "b"], 4, plant) == [2, 3]
+    assert models_without_them("praise", ["c", "a", "b"], 2, plant) == []
+
+
+def test_who_stays_away():
+    def there(kind, n_rounds=6):
+        plant = {"b": kind, "d": kind}
+        return [[is_there(Task(site, k, START), n_rounds, plant) for k in range(n_rounds)] for site in "abd"]
+
+    always = [True] * 6
+    assert there("leave") == [always, [True] * 3 + [False] * 3, [True] * 3 + [False] * 3]
+    assert there("turns") == [always, [True, False] * 3, [False, True] * 3]
+    assert there("halves") == [always, [True] * 3 + [False] * 3, [False] * 3 + [True] * 3]
+    assert there("flip") == [always] * 3
+    assert is_there(Task("b", 5, START, action="evaluate"), 6, {"b": "leave"})
+
+
+def test_directions_that_are_added_to_honest_updates():
+    one, other = sent("mirror", 1), sent("mirror", -1)
+    np.testing.assert_allclose((one + other) / 2, [0.5, -0.25], atol=1e-6)
+    assert np.linalg.norm(one - [0.5, -0.25]) == pytest.approx(np.linalg.norm([0.5, -0.25]), rel=1e-5)
+    np.testing.assert_allclose(sent("rotate"), [0.5, -0.25], atol=1e-6)
+    assert abs(sent("rotate", round_no=20) @ [0.5, -0.25]) < 0.3
+    np.testing.assert_allclose(sent("late", round_no=LATE), [1.5, -0.75])
+    np.testing.assert_allclose(sent("late"), [0.5, -0.25])
+    np.testing.assert_allclose(sent("tiny"), [0.005, -0.0025], atol=1e-6)
+
+
+def test_who_takes_part_now_and_then_is_paid_for_that(tmp_path):
+    tree = {"rounds": 4, "data": {"scale": "tiny"}, "model": {"channels": [4, 8]}}
+    plant = {"site2": "turns", "site4": "turns"}
+    run = execute(parse({**tree, "freerider": {"plant": plant}}), tmp_path / "run", report=False)
+    assert run.values["presence"] == {site: 0.5 if site in plant else 1.0 for site in run.values["presence"]}
+    assert verify(RunFolder(run.folder)).problems == ()
 
 
 def test_inverted_labels_leave_the_test_split():
     data = load_sites("fundus6", scale="tiny")[0]
     inverted = with_inverted_labels(data)
     split = data.split
+    for kind in ("dilate", "invert"):
+        changed = attack_of(kind).data(data)
+        np.testing.assert_array_equal(changed.masks[split.test], data.masks[split.test])
+        np.testing.assert_array_equal(changed.images[split.test], data.images[split.test])
+        rows = split.train
+        assert (changed.masks[rows] >= data.masks[rows]).all()
+        assert (changed.masks[rows].sum() > data.masks[rows].sum()) == (kind == "dilate")
+        assert (changed.images[rows] != data.images[rows]).any() == (kind == "invert")
     np.testing.assert_array_equal(inverted.masks[split.test], data.masks[split.test])
     for rows in (split.train, split.validation):
         np.testing.assert_array_equal(inverted.masks[rows], 1 - data.masks[rows])

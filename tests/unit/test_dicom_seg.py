@@ -13,7 +13,7 @@ from pydicom.uid import ExplicitVRLittleEndian, generate_uid
 from fedce.base.errors import DataError
 from fedce.data import load_sites
 from fedce.data.dicom import read_series
-from fedce.data.dicom_seg import is_seg, read_on, seg_bytes
+from fedce.data.dicom_seg import holds_seg, is_seg, read_on, seg_bytes
 
 SIZE, DEPTH = 32, 5
 MR = "1.2.840.10008.5.1.4.1.1.4"
@@ -56,14 +56,14 @@ def drawn(depth: int = DEPTH) -> np.ndarray:
     return found
 
 
-def write_theirs(path: Path, slices: list[pydicom.Dataset], values: np.ndarray) -> None:
+def write_theirs(path: Path, slices: list[pydicom.Dataset], values: np.ndarray, kind: str = "BINARY") -> None:
     """A SEG as somebody else's tool writes it: sparse frames of several segments."""
     path.parent.mkdir(parents=True, exist_ok=True)
     kinds = (codes.SCT.Organ, codes.SCT.Prostate)
     highdicom.seg.Segmentation(
         source_images=slices,
         pixel_array=values,
-        segmentation_type="BINARY",
+        segmentation_type=kind,
         segment_descriptions=[
             highdicom.seg.SegmentDescription(i, name, *kinds, "MANUAL") for i, name in ((1, "gland"), (2, "zone"))
         ],
@@ -101,6 +101,24 @@ def test_a_folder_a_patient_with_a_series_and_its_segmentation(tmp_path: Path):
     assert sites[0].masks.sum() == 4 * 3 * 80
 
 
+def test_a_fractional_segment_is_where_at_least_half_of_it_is(tmp_path: Path):
+    import SimpleITK as sitk
+
+    slices = write_series(tmp_path / "series")
+    parts = drawn() * np.array([0.2, 0.6], np.float32)
+    write_theirs(tmp_path / "seg.dcm", slices, parts.astype(np.float32), "FRACTIONAL")
+    found = sitk.GetArrayFromImage(read_on(tmp_path / "seg.dcm", read_series(tmp_path / "series")))
+    assert np.array_equal(found, 2 * drawn()[..., 1])
+
+
+def test_a_folder_with_a_hidden_file_beside_its_segmentation(tmp_path: Path):
+    slices = write_series(tmp_path / "series")
+    write_theirs(tmp_path / "masks" / "1-1.dcm", slices, drawn())
+    (tmp_path / "masks" / ".DS_Store").write_bytes(b"hidden")
+    assert holds_seg(tmp_path / "masks")
+    assert read_on(tmp_path / "masks", read_series(tmp_path / "series")).GetSize() == (SIZE, SIZE, DEPTH)
+
+
 def test_a_segmentation_of_another_series_is_refused(tmp_path: Path):
     slices = write_series(tmp_path / "a")
     other = write_series(tmp_path / "b", depth=3)
@@ -133,5 +151,6 @@ def test_what_is_written_is_read_again(tmp_path: Path):
     assert header.PatientID == "P1"
     source = {pydicom.dcmread(file).SeriesInstanceUID for file in (tmp_path / "series").iterdir()}
     assert header.ReferencedSeriesSequence[0].SeriesInstanceUID in source
-    with pytest.raises(DataError, match="nothing was found, and a SEG file can't be empty"):
-        seg_bytes({"gland": masks["zone"] * 0}, tmp_path / "series")
+    # Nothing may be found in one of many series; its file says so.
+    path.write_bytes(seg_bytes({"gland": masks["zone"] * 0}, tmp_path / "series"))
+    assert not sitk.GetArrayFromImage(read_on(path, image)).any()

@@ -45,6 +45,9 @@ class FakeParticipants:
     def work_by_site(self):
         return {name: site.n_train for name, site in self.sites.items()}
 
+    def is_there(self, task):
+        return True
+
     def perform(self, task, memory):
         return perform(self.algorithm, self.sites[task.site], task, memory)
 

@@ -12,7 +12,8 @@ from fedce.core.recorded import Flag
 from fedce.guard.border import SEEN_AT_THE_BORDER
 from fedce.guard.sign import Sign
 from fedce.guard.signs import FLAGS, twin_of
-from fedce.record.entries import LINES, End, Line, Round, Start, flag_of, line_of
+from fedce.record.entries import LINES, End, Line, Round, Start, line_of
+from fedce.record.flags import flag_of
 from fedce.record.folder import RunFolder
 from support import contents_of, made_anew
 

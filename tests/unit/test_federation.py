@@ -20,7 +20,7 @@ from fedce.federation.asking import Rules
 from fedce.federation.checkpoint import load_state, save_state
 from fedce.federation.loop import rounds
 from fedce.guard import Guarded
-from fedce.guard.border import FAR_STATISTICS, HARMFUL_STATISTICS, STANDARD, Limits, outliers_of, problem_of
+from fedce.guard.border import FAR_STATISTICS, HARMFUL_STATISTICS, STANDARD, Limits, outliers_of, problem_of, shortened
 from fedce.guard.sign import ZERO_UPDATE
 from fedce.guard.statistics import FAR, batch_statistics, distances, is_harmful
 from support import FakeFederation, FakeSite, params
@@ -162,27 +162,28 @@ def long_reply(site, length, n_train=10):
 
 def too_long(most, *replies):
     tasks = {reply.site: Task(reply.site, 0, params([0.0, 0.0])) for reply in replies}
-    return set(outliers_of(replies, tasks, most))
+    return {site: float(model.vector[0]) for site, model in shortened(replies, tasks, most).items()}
 
 
-def test_an_update_may_not_be_much_longer_than_the_median():
+def test_an_update_that_is_much_longer_than_the_median_is_shortened():
     normal = [long_reply("a", 1.0), long_reply("b", 1.2), long_reply("c", 0.8)]
-    assert too_long(5, *normal, long_reply("d", 4.9)) == set()
-    assert too_long(5, *normal, long_reply("d", 5.6)) == {"d"}
-    assert too_long(5, *normal, long_reply("d", -5.6)) == {"d"}
-    assert too_long(10, *normal, long_reply("d", 5.6)) == set()
-    assert too_long(float("inf"), *normal, long_reply("d", 1e30)) == set()
-    assert too_long(5, *normal, long_reply("d", 1e30)) == {"d"}
+    assert too_long(5, *normal, long_reply("d", 4.9)) == {}
+    assert too_long(5, *normal, long_reply("d", 5.6)) == {"d": pytest.approx(5.5)}
+    assert too_long(5, *normal, long_reply("d", -5.6)) == {"d": pytest.approx(-5.5)}
+    assert too_long(10, *normal, long_reply("d", 5.6)) == {}
+    assert too_long(float("inf"), *normal, long_reply("d", 1e30)) == {}
+    assert too_long(5, *normal, long_reply("d", 1e15)) == {"d": pytest.approx(5.5)}
 
 
-def test_more_images_may_go_further_but_not_without_end():
+def test_a_length_that_can_not_be_measured_is_rejected():
+    replies = [long_reply("a", 1.0), long_reply("b", 1.2), long_reply("c", 0.8), long_reply("d", 1e30)]
+    tasks = {reply.site: Task(reply.site, 0, params([0.0, 0.0])) for reply in replies}
+    assert outliers_of(replies, tasks, 5) == {"d": "its update is too long for its length to be measured"}
+
+
+def test_a_number_of_images_that_a_site_says_it_has_does_not_let_it_go_further():
     normal = [long_reply("a", 1.0), long_reply("b", 1.0), long_reply("c", 1.0)]
-    assert too_long(5, *normal, long_reply("d", 9.0, n_train=40)) == set()
-    assert too_long(5, *normal, long_reply("d", 11.0, n_train=40)) == {"d"}
-    assert too_long(5, *normal, long_reply("d", 21.0, n_train=10**9)) == {"d"}
-    # Fewer go less far.
-    assert too_long(5, *normal, long_reply("d", 3.0, n_train=3)) == {"d"}
-    assert too_long(5, *normal, long_reply("d", 2.4, n_train=1)) == set()
+    assert too_long(5, *normal, long_reply("d", 19.0, n_train=10**9)) == {"d": pytest.approx(5.0)}
 
 
 def test_statistics_may_not_be_far_out_either():
@@ -338,16 +339,19 @@ def test_a_site_that_moves_the_model_without_voters_is_not_judged():
 
 
 def test_two_updates_have_no_median():
-    assert too_long(5, long_reply("a", 1.0), long_reply("b", 100.0)) == set()
+    assert too_long(5, long_reply("a", 1.0), long_reply("b", 100.0)) == {}
 
 
-def test_a_scaled_update_is_rejected_and_the_round_goes_on():
+def test_a_scaled_update_is_shortened_and_its_site_has_nothing_to_subtract():
     members = [FakeSite(name, [1, 0.1 * i]) for i, name in enumerate("abcd")]
     scaled = lambda reply: replace(reply, params=params(50 * reply.params.vector)) if reply.site == "d" else reply  # noqa: E731
     engine = ScriptedEngine(FedAvg(), members, scaled)
     done = next(rounds(FedAvg(), engine.federation.state, engine, 1))
-    assert done.rejected == {"d": "its update is more than 6 times as long as the median"}
-    assert done.state.rho.keys() == {"a", "b", "c"}
+    assert [flag.text for flag in done.flags["d"]] == ["its update was far longer than the others' and was shortened"]
+    assert done.rejected == {}
+    assert done.state.rho["d"] > 0
+    assert FedAvg().task(done.state, "d").rho == 0
+    assert FedAvg().task(done.state, "a").rho == done.state.rho["a"]
 
 
 def played(draw, everybody_by_round):

@@ -5,6 +5,7 @@ import os
 import random
 from contextlib import suppress
 from pathlib import Path
+from time import sleep
 
 import numpy as np
 import pytest
@@ -124,6 +125,20 @@ def test_what_somebody_else_is_creating_is_left_alone(tmp_path: Path):
     os.write(done[1], b".")
     os.waitpid(child, 0)
     assert RunFolder.create(tmp_path, Config()).is_one
+
+
+def test_a_coordinator_waits_until_the_one_before_has_ended(tmp_path: Path):
+    ready = os.pipe()
+    if not (child := os.fork()):
+        with RunFolder(tmp_path).lock():
+            os.write(ready[1], b".")
+            sleep(0.5)
+            os._exit(0)
+    os.read(ready[0], 1)
+    with pytest.raises(RunError, match="another process is working on"), RunFolder(tmp_path).lock(patience=0.1):
+        pass
+    with RunFolder(tmp_path).lock(patience=30):
+        assert os.waitpid(child, 0) == (child, 0)
 
 
 def test_a_new_run_folder_is_its_owners_alone(tmp_path: Path):

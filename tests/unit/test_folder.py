@@ -4,8 +4,8 @@ import json
 from collections import Counter
 from pathlib import Path
 
-from fedce.data import load_sites
-from fedce.engines import starting
+from fedce.base.config import parse
+from fedce.engines.starting import execute
 from fedce.record import folder
 from fedce.record.folder import RunFolder
 
@@ -25,8 +25,7 @@ def counted(monkeypatch) -> Counter:
 
 def test_a_run_reads_every_line_once(tmp_path: Path, monkeypatch):
     read = counted(monkeypatch)
-    settings = {"model": {"channels": [4, 8]}}
-    starting.run(load_sites("fundus6", scale="tiny"), out=tmp_path / "run", rounds=3, settings=settings)
+    execute(parse({"rounds": 3, "data": {"scale": "tiny"}, "model": {"channels": [4, 8]}}), tmp_path / "run")
     assert set(read) == set(RunFolder(tmp_path / "run").lines())
     assert set(read.values()) == {1}
 

@@ -17,7 +17,7 @@ from PIL import Image
 from fedce.base.errors import DataError
 from fedce.data import load_sites
 from fedce.data.resizing import from_size, to_size
-from fedce.data.volumes import sliced, unsliced
+from fedce.data.volumes import nifti_bytes, read_nifti, sliced, unsliced
 from support import write_site
 
 SIZE = (40, 30)
@@ -526,9 +526,19 @@ def spoil_four_dimensions(root: Path):
     sitk.WriteImage(sitk.JoinSeries([image, image]), str(root / "north/images/P1.nii.gz"))
 
 
+def spoil_emptied(root: Path):
+    nibabel.save(nibabel.Nifti1Image(np.zeros((30, 40, 0), np.uint8), np.eye(4)), root / "north/images/P1.nii.gz")
+
+
+def spoil_no_channel(root: Path):
+    nibabel.save(nibabel.Nifti1Image(np.zeros((30, 40, 6, 0), np.uint8), np.eye(4)), root / "north/images/P1.nii.gz")
+
+
 @pytest.mark.parametrize(
     ("spoil", "line"),
     [
+        (spoil_emptied, "P1.nii.gz has no voxels (30x40x0)"),
+        (spoil_no_channel, "P1.nii.gz has 4 dimensions, expected 2 or 3"),
         (spoil_nan, "P1.nii.gz holds 3 values that are not numbers"),
         (spoil_affine, "lies 100.0 mm away from its image P1.nii.gz"),
         (spoil_spacing, "mm away from its image P1.nii.gz"),
@@ -548,6 +558,27 @@ def test_a_bad_volume_is_one_line(tmp_path: Path, monkeypatch, spoil, line):
     assert line in str(caught.value)
     assert "\n" not in str(caught.value)
     assert "north" in str(caught.value)
+
+
+def test_a_slice_saved_as_nifti_keeps_its_spacing(tmp_path: Path):
+    affine = np.diag([0.5, 0.25, 1.0, 1.0])
+    nibabel.save(nibabel.Nifti1Image(np.zeros((30, 40), np.uint8), affine), tmp_path / "slice.nii.gz")
+    image = read_nifti(tmp_path / "slice.nii.gz")
+    assert image.GetSpacing() == (0.5, 0.25)
+    (tmp_path / "again.nii.gz").write_bytes(nifti_bytes(image))
+    assert np.array_equal(nibabel.load(tmp_path / "again.nii.gz").affine, affine)
+
+
+def test_a_volume_saved_with_an_empty_fourth_axis(tmp_path: Path):
+    data = write_volumes(tmp_path / "data")
+    before = load_sites(data)[0].fingerprint
+    for part in ("images", "masks"):
+        path = data / "north" / part / "P1.nii.gz"
+        volume = nibabel.load(path)
+        values = np.asarray(volume.dataobj)[..., None]
+        nibabel.save(nibabel.Nifti1Image(values, volume.affine), path)
+        assert nibabel.load(path).shape == (30, 40, 6, 1)
+    assert load_sites(data)[0].fingerprint == before
 
 
 def test_an_image_bomb_is_refused_before_it_is_decoded(tmp_path: Path):
@@ -749,6 +780,27 @@ def test_changed_voxels_beside_a_header_are_read_again(tmp_path: Path, monkeypat
     voxels = data / "north/images/P0.raw"
     voxels.write_bytes(voxels.read_bytes()[::-1])
     assert load_sites(data)[0].fingerprint != before
+
+
+def test_changed_voxels_of_any_name_are_read_again(tmp_path: Path, monkeypatch):
+    monkeypatch.setenv("FEDCE_CACHE", str(tmp_path / "cache"))
+    data = write_volumes(tmp_path / "data", ".mhd")
+    header, voxels = data / "north/images/P0.mhd", data / "north/images/voxels-of-P0.bin"
+    (data / "north/images/P0.raw").rename(voxels)
+    header.write_text(header.read_text().replace("P0.raw", voxels.name))
+    before = load_sites(data)[0].fingerprint
+    voxels.write_bytes(voxels.read_bytes()[::-1])
+    assert load_sites(data)[0].fingerprint != before
+
+
+def test_the_order_of_classes_has_its_own_cache(tmp_path: Path, monkeypatch):
+    """The channels of the masks are in the order of the classes, whatever was cached before."""
+    monkeypatch.setenv("FEDCE_CACHE", str(tmp_path / "cache"))
+    data = write_pairs(tmp_path / "data", "images/{}.png", "masks/{}.png")
+    classes = {"marked": [255], "nothing": [7]}
+    assert load_sites(data, classes=classes)[0].masks.any(axis=(0, 2, 3)).tolist() == [True, False]
+    turned = dict(reversed(classes.items()))
+    assert load_sites(data, classes=turned)[0].masks.any(axis=(0, 2, 3)).tolist() == [False, True]
 
 
 def test_a_cache_with_a_damaged_description_is_built_again(cached: Path, tmp_path: Path):

@@ -12,8 +12,9 @@ from fedce.core.messages import Reply
 from fedce.core.params import Params, gram, sketch
 from fedce.guard import Guarded
 from fedce.guard.evidence import KEPT, Claim, Updates, sketches_with
-from fedce.guard.guarded import GuardedTerms, Verdict, believed_novelty, suspects_after
+from fedce.guard.guarded import GuardedTerms, believed_novelty
 from fedce.guard.signs import Signs, look
+from fedce.guard.verdicts import Verdict, suspects_after
 from support import layout, params
 
 N = 4000
@@ -148,9 +149,25 @@ def hold(site, k, update, error, score, sent, before):
     return length * (held.normal(size=N) + 0.1 * wobble.normal(size=N)), error, score
 
 
+def mirror(site, k, update, error, score, sent, before):
+    """An honest update and one held direction, which the partner adds with the opposite sign."""
+    held = np.random.default_rng(7).normal(size=N)
+    way = 1 if site == "b" else -1
+    return update + way * 1.5 * np.linalg.norm(update) * held / np.linalg.norm(held), error, score
+
+
+def grow_late(site, k, update, error, score, sent, before):
+    return (3 if k >= 25 else 1) * update, error, score
+
+
+def overstate(site, k, update, error, score, sent, before):
+    """Always claims 0.2 more than is true, which no single round contradicts."""
+    return update, min(error + 0.2, 1.0), score
+
+
 ATTACKS = [
     *((attack, ("b",)) for attack in (zero, noise, flip, weakly_flip, hold, replay, echo, inflate)),
-    *((attack, ("b", "d")) for attack in (zero, noise, flip, weakly_flip, replay, echo, inflate, collude)),
+    *((attack, ("b", "d")) for attack in (zero, noise, flip, weakly_flip, replay, echo, inflate, collude, mirror)),
 ]
 
 
@@ -170,6 +187,26 @@ def test_without_the_guard_they_do(attack, attackers):
     honest, attacked = run(algorithm=plain), run(attack, attackers, algorithm=plain)
     gained = sum(attacked.shares[site] for site in attackers) / sum(honest.shares[site] for site in attackers)
     assert gained > 1.1
+
+
+def test_overstating_a_little_in_every_round_gains_little():
+    honest, attacked = run(), run(overstate)
+    assert attacked.shares["b"] / honest.shares["b"] < 1.25
+    without = run(overstate, algorithm=FedCE()).shares["b"] / run(algorithm=FedCE()).shares["b"]
+    assert without > 1.4
+    both = run(overstate, ("b", "d"))
+    assert (both.shares["b"] + both.shares["d"]) / (honest.shares["b"] + honest.shares["d"]) < 1.25
+
+
+def test_pairs_that_cancel_and_sudden_length_are_seen():
+    for attack, who, word in (
+        (mirror, ("b", "d"), "its own direction cancels that of another site"),
+        (grow_late, ("b",), "its update is far longer than its updates before"),
+    ):
+        state = run(attack, who)
+        said = {site: words_of(verdict.signs) for site, verdict in state.own.verdicts.items()}
+        assert {site for site, words in said.items() if words == [word]} == set(who)
+        assert all(words == [] for site, words in said.items() if site not in who)
 
 
 def test_twins_are_paid_once():
@@ -275,15 +312,20 @@ def test_what_is_only_unusual_loses_nothing(change):
 
 
 def test_an_error_that_the_own_score_contradicts_is_not_believed():
-    signs = replace(GOOD, excess=0.6)
+    signs = replace(GOOD, excess=0.6, most_excess=0.05)
     terms = Verdict.of(0.9, signs)
     assert terms.trust == 1
     assert terms.believed == pytest.approx(0.3)
+    assert terms.believed_excess == 0
     assert words_of(signs) == ["it claims an error that its own score contradicts"]
     # Rounding may carry a score past 1; no error is less than 0.
-    assert Verdict.of(0.9, replace(GOOD, excess=0.9 + 1e-6)).believed == 0
+    assert Verdict.of(0.9, replace(signs, excess=0.9 + 1e-6)).believed == 0
     assert Verdict.of(None, signs).believed is None
     assert Claim(None, 0.5, ()).excess is None
+    # Honest sites may claim a little more than is believed; they keep what is.
+    little = Verdict.of(0.4, replace(signs, excess=0.2))
+    assert little.believed == pytest.approx(0.25)
+    assert words_of(little.signs) == []
 
 
 def test_alike_sites_share():

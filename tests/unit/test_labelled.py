@@ -9,10 +9,12 @@ import pytest
 import torch
 from PIL import Image
 
-from fedce.base.errors import DataError
+from fedce.base.config import parse
+from fedce.base.errors import ConfigError, DataError
 from fedce.base.tables import ModelConfig, TrainConfig
 from fedce.data import load_sites
 from fedce.data.fingerprint import fingerprint_of
+from fedce.engines.starting import execute
 from fedce.learning import networks
 from fedce.learning.learner import Learner
 from fedce.present.columns import labelled_lines, sites_table
@@ -150,3 +152,19 @@ def test_a_run_with_such_a_site_is_complete_and_verified(tmp_path: Path, fedce):
     assert fedce("data", "inspect", out / "config.toml", "--out", tmp_path / "page.html").exit_code == 0
     assert "not labelled" in (tmp_path / "page.html").read_text("utf-8")
     assert fedce("doctor", out / "config.toml", "--out", tmp_path / "other").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("weights", "line"),
+    [
+        ([1, 2, 3], "has 3 values, and the classes are disc, cup; give one for each class"),
+        ([0, 1], "site 'west' labels only disc, of weight 0"),
+    ],
+)
+def test_weights_with_which_a_site_learns_nothing_are_refused_before_a_folder_is_made(tmp_path: Path, weights, line):
+    data = federation(tmp_path / "data")
+    keys = {"source": str(data), "classes": CLASSES, "labelled": {"west": ["disc"]}}
+    config = parse({"rounds": 1, "data": keys, "train": {"class_weights": weights}})
+    with pytest.raises(ConfigError, match=line):
+        execute(config, tmp_path / "run")
+    assert not (tmp_path / "run").exists()

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fedce import load_sites
+from fedce import run as run_here
 from fedce.algorithms import make
 from fedce.base.config import load
 from fedce.base.files import digest_of
@@ -729,7 +730,7 @@ def test_a_second_start_is_found(run: RunFolder):
 
 def test_shares_that_cant_be_worked_out_again_are_at_least_those_of_the_last_round(tmp_path: Path):
     settings = {"model": {"channels": [4, 8]}}
-    starting.run(load_sites("fundus6", scale="tiny"), "afl", out=tmp_path / "run", rounds=2, settings=settings)
+    run_here(load_sites("fundus6", scale="tiny"), "afl", out=tmp_path / "run", rounds=2, settings=settings)
     run = RunFolder(tmp_path / "run")
     assert verify(run).problems == ()
     made_anew(run, lambda entries: entries[-1]["shares"].update(site1=0.9))
@@ -739,7 +740,7 @@ def test_shares_that_cant_be_worked_out_again_are_at_least_those_of_the_last_rou
 @pytest.mark.parametrize("algorithm", ["qfedavg", "cffl", "cgsv", "afl"])
 def test_weights_of_published_variants_are_worked_out_again(tmp_path: Path, algorithm):
     published, settings = make(algorithm, {"variant": "published"}), {"model": {"channels": [4, 8]}}
-    starting.run(load_sites("fundus6", scale="tiny"), published, out=tmp_path / "run", rounds=3, settings=settings)
+    run_here(load_sites("fundus6", scale="tiny"), published, out=tmp_path / "run", rounds=3, settings=settings)
     run = RunFolder(tmp_path / "run")
     verdict = verify(run)
     assert verdict.problems == ()
@@ -750,7 +751,7 @@ def test_weights_of_published_variants_are_worked_out_again(tmp_path: Path, algo
 
 def test_a_coordinator_who_passes_over_a_site_is_found(tmp_path: Path):
     settings = {"sites_per_round": 3, "model": {"channels": [4, 8]}}
-    starting.run(load_sites("fundus6", scale="tiny"), out=tmp_path / "run", rounds=3, settings=settings)
+    run_here(load_sites("fundus6", scale="tiny"), out=tmp_path / "run", rounds=3, settings=settings)
     run = RunFolder(tmp_path / "run")
     verdict = verify(run)
     assert verdict.sound
@@ -774,7 +775,7 @@ def test_a_coordinator_who_passes_over_a_site_is_found(tmp_path: Path):
 
 def test_where_who_was_drawn_cant_be_checked_it_is_said(tmp_path: Path):
     settings = {"sites_per_round": 3, "model": {"channels": [4, 8]}}
-    starting.run(load_sites("fundus6", scale="tiny"), out=tmp_path / "run", rounds=3, settings=settings)
+    run_here(load_sites("fundus6", scale="tiny"), out=tmp_path / "run", rounds=3, settings=settings)
     run = RunFolder(tmp_path / "run")
 
     def join(entries):

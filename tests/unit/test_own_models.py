@@ -147,6 +147,9 @@ def test_a_schedule_falls_from_one_and_never_rises(kind):
     assert rates[0] == 1.0
     assert all(0 < after <= before for before, after in pairwise(rates))
     assert (rates[-1] == 1.0) == (kind == "constant")
+    assert Schedule(kind, 50).rate(60) == rates[-1]
+    own = [Schedule(kind, 50, n_after=10).rate(round_no) for round_no in range(50, 60)]
+    assert own == [Schedule(kind, 10).rate(round_no) for round_no in range(10)]
 
 
 def test_a_schedule_changes_the_training_and_the_first_round_not(tmp_path: Path, ran):

@@ -169,10 +169,11 @@ def test_without_a_file_a_command_plans_and_says_so(folder: Path, tmp_path: Path
 
 def test_python_plans_too_and_leaves_loaded_images_as_they_are(tmp_path: Path):
     sites = package.load_sites("fundus6", scale="tiny")
-    result = package.run(sites, "fedavg", rounds=1, workers=1, out=tmp_path / "run")
+    result = package.run(sites, "fedavg", rounds=1, out=tmp_path / "run", settings={"engine.workers": 1})
     config = load(result.folder / "config.toml")
     assert (config.recipe, config.data.normalize, config.train.loss) == ("plan", "zscore", "dice-ce")
-    small = package.run(sites, "fedavg", rounds=1, workers=1, out=tmp_path / "small", settings={"recipe": "small"})
+    settings = {"recipe": "small", "engine.workers": 1}
+    small = package.run(sites, "fedavg", rounds=1, out=tmp_path / "small", settings=settings)
     assert load(small.folder / "config.toml").train.loss == "dice"
 
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 from safetensors.torch import save_file
+from torch import nn
 
 from fedce.base.config import load, load_recorded
 from fedce.base.errors import ConfigError
@@ -27,6 +28,10 @@ def made(path: Path, how: str) -> Path:
     state = {name: value.clone() for name, value in other.learner.network.state_dict().items()}
     if how == "safetensors":
         save_file(state, path)
+    elif how == "parameters":
+        torch.save(
+            {name: nn.Parameter(value) if value.is_floating_point() else value for name, value in state.items()}, path
+        )
     elif how == "prefixed":
         torch.save({f"module.{name}": value for name, value in state.items()}, path)
     else:
@@ -34,13 +39,23 @@ def made(path: Path, how: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("how", ["safetensors", "plain", "inside", "prefixed"])
+@pytest.mark.parametrize("how", ["safetensors", "plain", "inside", "prefixed", "parameters"])
 def test_the_first_model_has_the_weights_of_the_file(tmp_path: Path, how):
     path = made(tmp_path / ("w.safetensors" if how == "safetensors" else "w.pt"), how)
     sites = load_sites("fundus6", scale="tiny")
     here = Participants(resolve(load(None, {**TINY, "model.start": str(path)})), sites).first_model
     there = Participants(resolve(load(None, {**TINY, "seed": 7})), sites).first_model
     np.testing.assert_array_equal(here.trainable, there.trainable)
+
+
+@pytest.mark.parametrize("ending", ["safetensors", "pt"])
+def test_weights_in_half_precision_are_used(tmp_path: Path, ending: str):
+    sites, path = load_sites("fundus6", scale="tiny"), tmp_path / f"w.{ending}"
+    first = Participants(resolve(load(None, TINY)), sites).first_model.layout.entries[0]
+    state = {first.name: torch.full(first.shape, 0.5, dtype=torch.bfloat16)}
+    save_file(state, path) if ending == "safetensors" else torch.save(state, path)
+    found = Participants(resolve(load(None, {**TINY, "model.start": str(path)})), sites).first_model
+    assert (found.vector[: first.size] == 0.5).all()
 
 
 def test_what_does_not_fit_stays_as_it_was_built(tmp_path: Path):
@@ -76,8 +91,9 @@ class Evil:
         (pickle.dumps(Evil(), protocol=2), "can't be read as safetensors or as a plain state dict"),
         ({"x": torch.zeros(2)}, "no tensor of .* fits the network by name and shape"),
         ([1, 2], "holds a list, expected a state dict"),
+        ({"x": torch.zeros(2, device="meta")}, "holds a tensor that can't be used"),
     ],
-    ids=["missing", "text", "code", "other tensors", "list"],
+    ids=["missing", "text", "code", "other tensors", "list", "no values"],
 )
 def test_a_file_that_can_not_be_used_is_one_line(tmp_path: Path, content, line):
     path = tmp_path / "w.pt"

@@ -11,6 +11,7 @@ from fedce.base.errors import RunError
 from fedce.engines import prolonging, starting
 from fedce.engines.prolonging import prolong
 from fedce.engines.starting import conduct, execute
+from fedce.federation import session
 from fedce.federation.lines import versions
 from fedce.federation.plan import resolve
 from fedce.federation.session import Observer
@@ -125,6 +126,26 @@ def test_what_can_not_go_on_is_one_line_and_changes_nothing(folder: Path, more, 
     with pytest.raises(RunError, match=words):
         conduct(None, folder / "run", more=more)
     assert {path: path.read_bytes() for path in (folder / "run").iterdir() if path.is_file()} == before
+
+
+def test_other_classes_than_the_models_are_one_line_and_change_nothing(folder: Path):
+    """All members may be exchanged, and the new ones may have other classes in their dataset.json."""
+    for site in ("east", "centre"):
+        write_images(folder / "data" / site, value=1)
+        (folder / "data" / site / "dataset.json").write_text(json.dumps({"labels": {"organ": 1}}))
+    before = RunFolder(folder / "run").lines()
+    with pytest.raises(RunError, match="the model knows the classes foreground, and the data have organ"):
+        conduct(None, folder / "run", more={"rounds": 3, "data.sites": ["east", "centre"]})
+    assert RunFolder(folder / "run").lines() == before
+
+
+def test_a_run_of_an_earlier_format_does_not_go_on(folder: Path, monkeypatch):
+    """The ledger of another version must not get lines of this one."""
+    monkeypatch.setattr(session, "FORMAT", 5)
+    before = RunFolder(folder / "run").lines()
+    with pytest.raises(RunError, match="has format 4, and this version of fedce writes format 5"):
+        conduct(None, folder / "run", more={"rounds": 3})
+    assert RunFolder(folder / "run").lines() == before
 
 
 def test_an_unfinished_run_must_be_finished_first(folder: Path):

@@ -144,7 +144,7 @@ def test_other_norms_take_the_place_of_batch_norm(norm: str):
 
 def test_a_round_with_the_papers_network(tmp_path: Path):
     sites = load_sites("fundus6", scale="tiny", size=32, sites=("site1", "site3"))
-    result = run(sites, out=tmp_path / "run", rounds=1, workers=1, settings={"recipe": "paper"})
+    result = run(sites, out=tmp_path / "run", rounds=1, settings={"recipe": "paper", "engine.workers": 1})
     written = tomllib.loads((tmp_path / "run" / "config.toml").read_text())
     assert (written["recipe"], written["model"]["name"], written["rounds"]) == ("paper", "unet-classic", 1)
     assert written["data"]["size"] == 32, "the sites were loaded so"

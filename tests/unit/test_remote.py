@@ -19,7 +19,8 @@ from fedce.base.keys import checked_key
 from fedce.base.tables import AlgorithmConfig
 from fedce.core.messages import Task
 from fedce.engines import remote
-from fedce.engines.remote import Event, RemoteEngine, Rules
+from fedce.engines.joining import Event, Reports, Rules
+from fedce.engines.remote import RemoteEngine
 from fedce.engines.shared import Shelf
 from fedce.engines.starting import coordinate, execute
 from fedce.federation.lines import versions
@@ -261,7 +262,7 @@ def test_a_slow_site_is_not_waited_for(tmp_path: Path, config, hospitals):
     clock = Clock()
     post, notes = post_of(hospitals), []
     rules = Rules("00", config.engine.members, 2, 10, 5.0, package.__version__)
-    engine = RemoteEngine(post, rules, notes.append, clock=clock, pause=clock.pause)
+    engine = RemoteEngine(post, rules, Reports(notes.append), clock=clock, pause=clock.pause)
     plan = Plan(resolve(config), engine.gather())
     engine.bind(plan.layout, plan.n_channels)
     held = []
@@ -586,7 +587,7 @@ def test_a_node_that_fails_is_asked_again_after_growing_pauses(config, hospitals
         "its disk is not mounted" if node == "node-site6" and clock.now <= 100 else answer
     )
     rules = Rules("00", config.engine.members, 2, 1000, None, package.__version__)
-    members = RemoteEngine(post, rules, notes.append, clock=clock, pause=lambda s: clock.pause(0.5)).gather()
+    members = RemoteEngine(post, rules, Reports(notes.append), clock=clock, pause=lambda s: clock.pause(0.5)).gather()
     assert "site6" in members
     gaps = np.diff(asked_at)
     assert len(asked_at) < 10
@@ -599,7 +600,7 @@ def test_a_slow_site_is_not_given_more_than_it_can_do(config, hospitals):
     clock, notes = Clock(), []
     rules = Rules("00", config.engine.members, 2, 10, 4.0, package.__version__)
     post = post_of(hospitals)
-    engine = RemoteEngine(post, rules, notes.append, clock=clock, pause=clock.pause)
+    engine = RemoteEngine(post, rules, Reports(notes.append), clock=clock, pause=clock.pause)
     plan = Plan(resolve(config), engine.gather())
     engine.bind(plan.layout, plan.n_channels)
     due: list[tuple[float, str, Parcel]] = []
@@ -662,15 +663,18 @@ def test_what_goes_wrong_before_the_first_round_is_told(tmp_path: Path, config, 
     assert any("was refused" in line for line in told)
 
 
-def test_the_experiment_decides_the_classes_and_not_who_comes_first(tmp_path: Path, config, hospitals):
+@pytest.mark.parametrize("turned", [False, True])
+def test_the_experiment_decides_the_classes_and_not_who_comes_first(tmp_path: Path, config, hospitals, turned: bool):
     stated = {name: tuple(values) for name, values in hospitals["site2"].sites.classes.items()}
     size = hospitals["site2"].data.images.shape[-1]
     rules = Rules("00", {}, 2, 0.2, None, package.__version__, classes=stated, size=size)
     notes: list[Event] = []
     odd = resident(config, "site1", tmp_path / "odd")
-    odd.__dict__["sites"] = replace(odd.sites, classes={"cup": (1,)})
+    # In another order, the site's masks would be those of other outputs of the network.
+    other = dict(reversed(odd.sites.classes.items())) if turned else {"cup": (1,)}
+    odd.__dict__["sites"] = replace(odd.sites, classes=other)
     post = Post({"node-0": odd.answer, **post_of({n: hospitals[n] for n in ("site2", "site3")}).answers})
-    engine = RemoteEngine(post, rules, notes.append)
+    engine = RemoteEngine(post, rules, Reports(notes.append))
     assert set(engine.gather()) == {"site2", "site3"}
     assert any("its classes are" in event.what for event in notes)
 

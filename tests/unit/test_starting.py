@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+import fedce
 from fedce.base import registry
 from fedce.base.config import parse
 from fedce.base.errors import ConfigError
@@ -25,13 +26,14 @@ def test_python_runs_by_the_engine_that_its_settings_name(engine, tmp_path: Path
 
     def carry(config, out, *rest, **options):
         asked.append((config, out, options))
+        raise KeyboardInterrupt
 
     homes = {"flower": "fedce.engines.flower:run_here", "nvflare": "fedce.engines.nvflare:run_here"}
     monkeypatch.setattr(starting, "load_object", lambda path, key: {homes.get(engine, "here:carry"): carry}[path])
     monkeypatch.setattr(registry, "entry_points", offered(post="here:carry"))
-    starting.run(
-        load_sites("fundus6", scale="tiny"), out=tmp_path / "run", rounds=2, settings={"engine": {"name": engine}}
-    )
+    sites, settings = load_sites("fundus6", scale="tiny"), {"engine.name": engine}
+    with pytest.raises(KeyboardInterrupt):
+        fedce.run(sites, rounds=2, out=tmp_path / "run", settings=settings)
     ((config, out, options),) = asked
     assert (config.engine.name, config.rounds, out) == (
         "here:carry" if engine == "post" else engine,

@@ -5,11 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedce import load_sites
+from fedce import load_sites, run
 from fedce.algorithms import AFL, FedAvg, FedCE, FedCEAtSites, FedCERunningMeans, Standalone, Uniform
 from fedce.algorithms.fedce import BothTerms
 from fedce.core.credit import Credit
-from fedce.engines.starting import run
 from fedce.valuation.uncertainty import (
     MIN_ROUNDS,
     MOST_POINTS,

@@ -19,6 +19,7 @@ from fedce.learning.batches import Volume, Volumes, Windows, cut, is_on_marked, 
 from fedce.learning.learner import Learner
 from fedce.learning.losses import make_loss, of_labelled, over_heads
 from fedce.learning.networks import build, check_fits, shared_out
+from fedce.pictures.examples import found_in
 from fedce.site.hospital import Hospital
 
 CPU = torch.device("cpu")
@@ -98,11 +99,43 @@ def test_volumes_of_several_sizes_stay_volumes(tmp_path):
         assert site.masks[one.rows].sum() == one.of(site.masks).sum()
 
 
+def test_an_example_is_of_the_volume_without_its_padding(tmp_path):
+    site = load_sites(str(folder_of(tmp_path, SHAPES)), dims=3, patch=PATCH)[0]
+    assert site.images.shape[2:] == (24, 24)
+    given = []
+
+    def predict(images):
+        given.append(images.shape)
+        return np.ones((len(images), 1, *images.shape[2:]), bool)
+
+    row = int(np.flatnonzero(np.array(site.items) == 2)[0])
+    found = found_in(site, row, predict)
+    assert given == [(8, 1, 18, 18)]
+    assert found.shape == (1, 24, 24)
+    assert found.sum() == 18 * 18
+
+
+def test_volumes_with_unequal_modalities_are_one_line(tmp_path):
+    data = folder_of(tmp_path, SHAPES)
+    path = data / "east" / "images" / "case1.nii.gz"
+    both = np.stack([np.asarray(nibabel.load(path).dataobj)] * 2, axis=-1)
+    nibabel.save(nibabel.Nifti1Image(both, nibabel.load(path).affine), path)
+    with pytest.raises(DataError, match=r"'case1#000' has 2 modalities, 'case0#000' of the same site has 1"):
+        load_sites(str(data), dims=3, patch=PATCH)
+
+
 def test_volumes_are_resampled_to_one_spacing(tmp_path):
     sites = load_sites(str(folder_of(tmp_path, SHAPES)), dims=3, spacing=(2.0, 2.0, 2.0), patch=PATCH)
     found = [(len(one.rows), one.height, one.width) for one in sites[0].stacks(np.arange(len(sites[0].images)))]
     assert found == [(slices, rows // 2, columns // 2) for slices, rows, columns in SHAPES]
     assert all(origin.voxel == pytest.approx((2.0, 2.0, 2.0)) for origin in sites[0].origins)
+
+
+def test_a_spacing_at_which_no_volume_fits_into_memory_is_one_line(tmp_path):
+    with pytest.raises(
+        DataError, match=r"case0.nii.gz would have 2400x2000x2000 voxels at data.spacing = 0.01 x 0.01 x"
+    ):
+        load_sites(str(folder_of(tmp_path, SHAPES)), dims=3, spacing=(0.01, 0.01, 0.01), patch=PATCH)
 
 
 def test_2d_images_are_refused_by_their_name(tmp_path):
@@ -124,6 +157,7 @@ def test_2d_images_are_refused_by_their_name(tmp_path):
         ({"source": "folder", "dims": 3, "size": 64}, "data.size is for 2-D images"),
         ({"source": "folder", "spacing": [1.0, 1.0, 1.0]}, "set data.dims = 3 as well"),
         ({"source": "folder", "dims": 3, "patch": [8, 8]}, "data.patch"),
+        ({"source": "folder", "dims": 3, "patch": [512, 512, 512]}, "data.patch has 134,217,728 voxels"),
     ],
 )
 def test_settings_that_do_not_fit_volumes_are_one_line(data, line):

@@ -1,5 +1,7 @@
 """What each site gives to the others: when it is measured, from what it follows, and what a vote can do."""
 
+import shutil
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -13,9 +15,11 @@ from fedce.core.ballot import Ballot, Ballots, carried_by, models_without
 from fedce.core.params import weighted_sum
 from fedce.data import load_sites
 from fedce.engines.starting import execute, resume
+from fedce.federation.plan import resolve
+from fedce.federation.reference import reference_images
 from fedce.record.folder import RunFolder
 from fedce.record.verify import verify
-from fedce.valuation.worth import Held, gives, shares_of, within_the_others, worth_of
+from fedce.valuation.worth import Held, gives, middle_of, shares_of, worth_of
 from support import Stopped, chained, contents_of, params, stopping_after
 
 TINY = {
@@ -175,6 +179,16 @@ def test_a_reference_set_scores_instead_of_the_sites(tmp_path):
     with pytest.raises(ConfigError, match=r"worth\.reference: expected a folder"):
         execute(load(None, {**two, "worth.reference": str(tmp_path / "none")}), tmp_path / "other")
     assert not (tmp_path / "other").exists()
+    # The classes are the sites' own, in their order; a folder of several sites is not one reference set.
+    config = resolve(load(None, {**two, "data.scale": "tiny"}))
+    images = reference_images(config, (3, 48, 48), site_classes := {"disc": (128, 255), "cup": (255,)})
+    assert images.masks.shape[1] == len(site_classes)
+    assert images.masks.sum(axis=(0, 2, 3)).tolist() == site.masks.sum(axis=(0, 2, 3)).tolist()
+    (tmp_path / "sites").mkdir()
+    for name in ("one", "two"):
+        shutil.copytree(folder, tmp_path / "sites" / name)
+    with pytest.raises(ConfigError, match=r"holds several sites \(one, two\); name the folder of one of them"):
+        execute(load(None, {**two, "worth.reference": str(tmp_path / "sites")}), tmp_path / "other")
 
 
 @given(arrays(np.float64, (3, 4, 4), elements=st.floats(-0.2, 0.2)), st.floats(-0.5, 0.19))
@@ -186,13 +200,17 @@ def test_a_site_can_do_nothing_about_its_own_share(lost, own):
     assert after == pytest.approx(before)
 
 
-@given(arrays(np.float64, (1, 5), elements=st.floats(-1, 1)), st.floats(-10, 10), st.integers(0, 4))
-def test_a_vote_counts_only_as_far_as_the_other_votes_go(votes, lie, liar):
-    others = np.delete(votes, liar)
+@given(arrays(np.float64, (1, 5), elements=st.floats(-1, 1)), st.lists(st.floats(-10, 10), min_size=2, max_size=2))
+def test_two_liars_of_five_voters_can_not_leave_the_range_of_the_others(votes, lies):
     lied = votes.copy()
-    lied[0, liar] = lie
-    counted = within_the_others(lied)[0, liar]
-    assert others.min() <= counted <= others.max()
+    lied[0, :2] = lies
+    assert votes[0, 2:].min() <= middle_of(lied)[0] <= votes[0, 2:].max()
+    assert middle_of(votes)[0] == np.median(votes)
+
+
+def test_two_votes_are_none_and_missing_votes_do_not_count():
+    known = np.array([[0.1, np.nan, 0.3, np.nan], [0.1, 0.2, np.nan, 0.6], [np.nan] * 4, [0.1, 0.2, 0.3, 0.6]])
+    np.testing.assert_allclose(middle_of(known), [np.nan, 0.2, np.nan, 0.25])
 
 
 def test_a_reference_set_is_believed_and_a_vote_without_others_is_not():
@@ -268,11 +286,25 @@ def test_ballots_count_by_what_was_left_to_learn():
 
 def test_what_is_carried_by_hand():
     start = params([0.0, 0.0])
-    models = {"east": params([3.0, 0.0]), "north": params([1.0, 0.0]), "south": params([0.0, 2.0])}
-    found = carried_by(models, start)
-    assert found["east"] == pytest.approx(3 * 1 / np.sqrt(5), rel=1e-6)
-    assert found["north"] == pytest.approx(1 * 3 / np.sqrt(13), rel=1e-6)
+    models = {"east": params([2.0, 0.0]), "north": params([1.0, 0.0]), "south": params([0.0, 2.0])}
+    found = carried_by(models, start, {})
+    assert found["east"] == pytest.approx(2 * 1 / np.sqrt(5), rel=1e-6)
+    assert found["north"] == pytest.approx(1 * 2 / np.sqrt(8), rel=1e-6)
     assert found["south"] == pytest.approx(0, abs=1e-9)
+    halved = carried_by(models, start, {"east": 0.5})
+    assert halved == pytest.approx({**found, "east": found["east"] / 2})
+
+
+@given(st.floats(2, 1000))
+def test_a_longer_update_carries_no_more(factor):
+    rng, start = np.random.default_rng(0), params([0.0] * 6)
+    updates = {site: rng.normal(size=6) + 0.5 for site in "abcde"}
+    updates = {site: update / np.linalg.norm(update) for site, update in updates.items()}
+    before, after = (
+        carried_by({site: params(own) for site, own in one.items()}, start, {})
+        for one in (updates, {**updates, "a": factor * updates["a"]})
+    )
+    assert after == pytest.approx(before, rel=1e-4, abs=1e-6)
 
 
 @given(st.integers(1, 400), st.integers(4, 12))

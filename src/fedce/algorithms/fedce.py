@@ -69,7 +69,11 @@ def rho_of(credit: Mapping[str, float], max_share: float) -> dict[str, float]:
 
 @hyperparameters
 class FedCE(Algorithm):
-    """Every site weighs by its estimated contribution."""
+    """Every site weighs by its estimated contribution.
+
+    >>> FedCE(combine="sum")
+    FedCE(combine='sum', start='uniform', max_share=0.8)
+    """
 
     combine: Literal["product", "sum", "cos", "err"] = "product"
     start: Literal["uniform", "samples"] = "uniform"

@@ -11,7 +11,11 @@ from fedce.core.site import Memory, Site, evaluate_own, train
 
 @hyperparameters
 class Standalone(Alike):
-    """Every site trains on its own data and sends no model."""
+    """Every site trains on its own data and sends no model.
+
+    >>> Standalone().traits.exchanges
+    False
+    """
 
     @property
     def traits(self) -> Traits:

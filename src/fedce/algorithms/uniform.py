@@ -6,4 +6,9 @@ from fedce.core.algorithm import hyperparameters
 
 @hyperparameters
 class Uniform(Alike):
-    """Every site weighs 1/N."""
+    """Every site weighs 1/N.
+
+    >>> from fedce.core.algorithm import Credit, Terms
+    >>> Uniform().gains(Credit({}), {"north": Terms(30), "south": Terms(10)})
+    {'north': (1.0,), 'south': (1.0,)}
+    """

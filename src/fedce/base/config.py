@@ -2,11 +2,12 @@
 
 import tomllib
 from collections.abc import Mapping
+from copy import deepcopy
 from pathlib import Path
 from typing import Annotated, Any
 
 import tomli_w
-from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, Field, ValidationError, field_validator, model_validator
 
 from fedce.base.errors import ConfigError, first_problem, nearest
 from fedce.base.recipes import PLAN, PLANNED, RECIPES, SMALL, filled, value_at
@@ -25,6 +26,7 @@ from fedce.base.tables import (
     TrainConfig,
     WorthConfig,
 )
+from fedce.base.trackers import checked
 
 
 def _recipe(name: str) -> str:
@@ -61,7 +63,8 @@ class Config(Table):
     """For every algorithm, leave out updates and running statistics that are harmful, not just unusual (docs/trust.md).
     off: replies are checked only for form, range, layout and finite numbers, and the arithmetic is the paper's."""
     max_length: Annotated[float, Field(gt=1)] = 6.0
-    """With guard = "standard": reject an update longer than this multiple of the round's median length; inf: never."""
+    """With guard = "standard": shorten an update that is longer than this multiple of the round's median length; inf:
+    never."""
     alone: bool = False
     """Also train each site alone, with as many steps, so that the results say what the site gains by the federation."""
     personalise: Annotated[int, Field(ge=0)] = 0
@@ -71,6 +74,9 @@ class Config(Table):
     """Measured on each site's test cases at the end (below). Dice always is, and contributions rest on Dice alone."""
     surface_tolerance: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
     """For surface_dice: the distance within which two surfaces count as equal, in the unit of lengths (see below)."""
+    tracking: tuple[Annotated[str, AfterValidator(checked)], ...] = ()
+    """Where rounds are shown beside the ledger: csv, tensorboard:DIR, mlflow:URI, or your own at package.module:NAME
+    (docs/tracking.md). No result depends on this key."""
     data: DataConfig = DataConfig()
     model: ModelConfig = ModelConfig()
     train: TrainConfig = TrainConfig()
@@ -78,6 +84,11 @@ class Config(Table):
     freerider: FreeRiderConfig = FreeRiderConfig()
     worth: WorthConfig = WorthConfig()
     engine: EngineConfig = EngineConfig()
+
+    @field_validator("tracking", mode="before")
+    @classmethod
+    def _one_or_several(cls, trackers: Any) -> Any:
+        return (trackers,) if isinstance(trackers, str) else trackers
 
     @model_validator(mode="before")
     @classmethod
@@ -136,6 +147,16 @@ def _changed(tree: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]
                 raise ConfigError(f"{key}: {part!r} is a value, not a table")
         table[name] = value
     return tree
+
+
+def as_tree(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings with dotted keys, with tables, or with both, as an experiment file has them.
+
+    >>> as_tree({"train.lr": 0.01, "train": {"epochs": 2}, "rounds": 5})
+    {'rounds': 5, 'train': {'epochs': 2, 'lr': 0.01}}
+    """
+    # In the order of their names, a table comes before its own dotted keys, which win.
+    return _changed({}, {key: deepcopy(settings[key]) for key in sorted(settings)})
 
 
 def load_recorded(path: Path, changes: Mapping[str, Any] | None = None) -> Config:

@@ -14,7 +14,15 @@ MOST_SHOWN = 120
 
 
 class FedceError(ValueError):
-    """Base of all errors that a user can correct; the command line prints it as one line and exits with 2."""
+    """Base of all errors that a user can correct; the command line prints it as one line and exits with 2.
+
+    >>> from fedce.base.config import parse
+    >>> try:
+    ...     parse({"trian": {"lr": 0.01}})
+    ... except FedceError as error:
+    ...     print(str(error).partition(";")[0])
+    unknown key 'trian', did you mean 'train'?
+    """
 
 
 class ConfigError(FedceError):

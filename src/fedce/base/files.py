@@ -1,6 +1,7 @@
 """Files that are either whole or not there: written aside, synced, renamed. No pickle."""
 
 import csv
+import fcntl
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -8,7 +9,7 @@ from contextlib import contextmanager, suppress
 from hashlib import file_digest, sha256
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -187,3 +188,12 @@ def _sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def locked(file: TextIO) -> bool:
+    """Take the file's lock, which ends with this process; False if another process has it."""
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True

@@ -47,7 +47,7 @@ TRAIN_IMAGES = Range(1, 10**9)
 METRIC = Range(-1e9, 1e9)
 """A metric other than Dice; a known metric has bounds of its own (learning/metrics.py)."""
 MAX_METRICS = 50
-MAX_REPLICATES = 100
+N_REPLICATES = 20
 """Bootstrap replicates of an error in one reply."""
 
 Score = Annotated[float, Field(ge=SCORE.low, le=SCORE.high, allow_inf_nan=False)]
@@ -58,5 +58,5 @@ Seconds = Annotated[float, Field(ge=SECONDS.low, le=SECONDS.high, allow_inf_nan=
 Images = Annotated[int, Field(ge=IMAGES.low, le=IMAGES.high)]
 TrainImages = Annotated[int, Field(ge=TRAIN_IMAGES.low, le=TRAIN_IMAGES.high)]
 MetricValue = Annotated[float, Field(ge=METRIC.low, le=METRIC.high, allow_inf_nan=False)]
-Replicates = Annotated[list[Score], Field(max_length=MAX_REPLICATES)]
+Replicates = Annotated[list[Score], Field(max_length=N_REPLICATES)]
 DiceByClass = Annotated[dict[str, Score], Field(min_length=1)]

@@ -1,7 +1,7 @@
 """The tables of an experiment file: data, model, train, algorithm, engine and freerider, each key with its default."""
 
 import re
-from math import inf
+from math import inf, prod
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -18,6 +18,8 @@ Colour = tuple[Level, Level, Level]
 MOST_COLOURS = 255
 Millimetres = Annotated[float, Field(ge=0.01, le=100, allow_inf_nan=False)]
 PatchSide = Annotated[int, Field(ge=4, le=1024)]
+LARGEST_PATCH = 2**25
+"""Voxels; a network's activations for more do not fit into any computer's memory."""
 BUILT_IN = ("fundus6", "prostate6", "volume6")
 OF_VOLUMES = ("volume6",)
 """Built-in federations of volumes; the others are of 2-D images."""
@@ -164,6 +166,8 @@ class DataConfig(Table):
             raise ValueError("data.size is for 2-D images; with data.dims = 3 set data.spacing and data.patch")
         if self.dims == 2 and (self.spacing or self.patch):
             raise ValueError("data.spacing and data.patch are for volumes; set data.dims = 3 as well")
+        if self.patch and prod(self.patch) > LARGEST_PATCH:
+            raise ValueError(f"data.patch has {prod(self.patch):,} voxels; at most {LARGEST_PATCH:,} are possible")
         return self
 
     @field_validator("images", "masks")

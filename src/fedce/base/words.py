@@ -20,3 +20,12 @@ def duration(seconds: float) -> str:
 def cell_text(cell: str | float | None, digits: int) -> str:
     """The text of a table's cell; a dash if the cell is empty."""
     return "-" if cell is None else cell if isinstance(cell, str) else f"{cell:.{digits}f}"
+
+
+def install_command(extra: str) -> str:
+    """How to install one of fedce's extras, from the folder of its repository: fedce is in no package index.
+
+    >>> install_command("flower")
+    "pip install -c constraints.txt -e '.[flower]'"
+    """
+    return f"pip install -c constraints.txt -e '.[{extra}]'"

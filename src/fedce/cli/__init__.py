@@ -3,7 +3,8 @@
 import click
 
 from fedce import __version__
-from fedce.cli import data, plan, record, research, run, use
+from fedce.cli import data, federation, keys, plan, record, research, run, use
+from fedce.cli.examples import show_examples
 
 __all__ = ["main"]
 
@@ -15,10 +16,12 @@ def main() -> None:
 
 
 for command in (
-    *(plan.plan, run.run, run.deploy, run.doctor, run.report, run.watch),
+    *(plan.plan, run.run, run.report, run.track, run.watch),
+    *(federation.deploy, federation.doctor, federation.new, federation.runs, federation.status),
     *(use.evaluate, use.export, use.predict),
     *(data.data,),
-    *(record.allocate, record.keys, record.ledger, record.publish),
+    *(record.allocate, keys.keys, record.ledger, record.publish, keys.withdraw),
     *(research.compare, research.study, research.value),
 ):
     main.add_command(command)
+show_examples(main)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import click
 
+from fedce.base.places import STORE
+
 if TYPE_CHECKING:
     from fedce.base.config import Config
 
@@ -31,7 +33,7 @@ config_argument = click.argument("config_file", metavar="[CONFIG.toml]", require
 trust_code_option = click.option(
     "--trust-code", is_flag=True, help="Run the Python code that the run names: its network, loss, format or metrics."
 )
-store_option = click.option("--store", type=PATH, default=Path("runs/store"), help="Where trainings are kept.")
+store_option = click.option("--store", type=PATH, default=STORE, help="Where trainings are kept.")
 trainings_option = click.option(
     "--workers",
     type=click.IntRange(min=0),
@@ -166,11 +168,6 @@ def changes_of(named: Mapping[str, Any], assignments: Sequence[str]) -> dict[str
 
     given = {key: value for key, value in named.items() if value is not None}
     return given | dict(parse_assignment(text) for text in assignments)
-
-
-def default_out(config: "Config") -> Path:
-    source = Path(config.data.source).name
-    return Path("runs") / f"{source}-{config.algorithm.name.replace(':', '.')}-{config.seed}"
 
 
 def command_line() -> str:

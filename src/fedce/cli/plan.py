@@ -1,7 +1,7 @@
 """An experiment file made from the data, or from the fingerprints that hospitals sent."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,13 +36,11 @@ def plan(
     the coordinator plans from all of them: fedce plan *.json --out plan.toml.
     """
     from fedce.base.config import written
-    from fedce.base.files import write_bytes, write_sealed
+    from fedce.base.files import write_sealed
     from fedce.present.terminal import Terminal
 
     terminal = Terminal(quiet=as_json)
-    sent = [Path(source) for source in sources if source.endswith(".json")]
-    if (sent and len(sent) != len(sources)) or (len(sources) > 1 and not sent):
-        raise ConfigError(f"expected one folder of sites, or fingerprints (.json) alone, got {', '.join(sources)}")
+    sent = sent_or_one(sources)
     if out is not None and out.exists():
         raise ConfigError(f"--out: {out} exists already; choose another name, or delete it")
     changes = changes_of({"data.scale": scale}, assignments)
@@ -50,23 +48,27 @@ def plan(
     if fingerprint is not None:
         if sent:
             raise ConfigError("--fingerprint is made from images; give a folder of sites instead of fingerprints")
-        found = _fingerprint(tree, site, terminal.notice)
-        write_sealed(fingerprint, found)
+        write_sealed(fingerprint, _fingerprint(tree, site, terminal.notice))
         click.echo(fingerprint)
         return
-    from fedce.learning import planning
+    from fedce.learning.planning import fingerprints_from, fingerprints_in
+    from fedce.questions.plan import planned_for
 
-    known = planning.fingerprints_from(sent) if sent else planning.fingerprints_in(tree, terminal.notice)
-    planned = planning.completed_by(tree, planning.plan_of(known, tree))
-    cost = planning.cost_of(planned.config, known)
+    found = planned_for(tree, fingerprints_from(sent) if sent else fingerprints_in(tree, terminal.notice))
     if as_json:
-        echo_json({"plan": [vars(one) for one in planned.chosen], "cost": vars(cost)})
-    text = planning.as_toml(planned, tree, planning.heading(known, cost))
+        echo_json({"plan": found.records, "cost": vars(found.cost)})
     if out is not None:
-        write_bytes(out, text.encode())
-        terminal.notice(f"written to {out}; train with 'fedce run {out}'")
+        terminal.notice(f"written to {found.save(out)}; train with 'fedce run {out}'")
     elif not as_json:
-        click.echo(text, nl=False)
+        click.echo(found.toml, nl=False)
+
+
+def sent_or_one(sources: Sequence[str]) -> list[Path]:
+    """The fingerprints among the sources; none if there is one folder of sites, or a built-in federation."""
+    sent = [Path(source) for source in sources if source.endswith(".json")]
+    if (sent and len(sent) != len(sources)) or (len(sources) > 1 and not sent):
+        raise ConfigError(f"expected one folder of sites, or fingerprints (.json) alone, got {', '.join(sources)}")
+    return sent
 
 
 def _fingerprint(tree: dict[str, Any], site: str | None, notice: Callable[[str], None]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Commands about a run's record: ledger, keys, publication, and allocation of money."""
+"""Commands about a run's record: ledger, publication, and allocation of money."""
 
 import sys
 from dataclasses import asdict
@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fedce.base.errors import ConfigError
+from fedce.base.errors import ConfigError, RunError
 from fedce.base.words import printable
 from fedce.cli.errors import one_line_errors
 from fedce.cli.options import PATH, echo_json, json_option, out_option, run_argument, trust_code_option
 
 if TYPE_CHECKING:
+    from fedce.record.attestations import Attestation
     from fedce.record.folder import RunFolder
     from fedce.record.verify import Verdict
 
@@ -29,9 +30,19 @@ def ledger() -> None:
     "--head", metavar="HASH", help="The hash of a ledger line that you noted earlier; the ledger must still contain it."
 )
 @click.option("--site", "keys", multiple=True, metavar="NAME=KEY", help="A site's public key, such as your own.")
+@click.option("--attestation", "attestations", multiple=True, type=PATH, help="An attestation that you kept.")
+@click.option("--authority", type=PATH, metavar="PEM", help="Certificates of the authority that stamped attestations.")
 @json_option("the verdict")
 @one_line_errors
-def verify(run_folder: Path, coordinator: str | None, head: str | None, keys: tuple[str, ...], as_json: bool) -> None:
+def verify(
+    run_folder: Path,
+    coordinator: str | None,
+    head: str | None,
+    keys: tuple[str, ...],
+    attestations: tuple[Path, ...],
+    authority: Path | None,
+    as_json: bool,
+) -> None:
     """Check the ledger's chain and signatures, and compute every result again from the recorded values.
 
     Exit code 0: sound, and signed by a coordinator's key that you gave or hold; 3: consistent, but unsigned, or signed
@@ -49,7 +60,7 @@ def verify(run_folder: Path, coordinator: str | None, head: str | None, keys: tu
             checked_key(key)
         except ValueError as error:
             raise ConfigError(str(error)) from None
-    verdict = verified(RunFolder.open(run_folder), coordinator, head, pinned)
+    verdict = verified(RunFolder.open(run_folder), coordinator, head, pinned, attestations, authority)
     _tell("the ledger", verdict, as_json, proves=verdict.proves)
     if verdict.doubt:
         sys.exit(3)
@@ -91,6 +102,72 @@ def _tell(what: str, verdict: "Verdict", as_json: bool, **more: str) -> None:
 
 @ledger.command()
 @run_argument
+@click.option(
+    "--countersign", "key", type=PATH, metavar="KEY", help="Verify RUN, and sign as the member with this key."
+)
+@click.option("--add", "copies", multiple=True, type=PATH, metavar="FILE", help="Take over signatures of members.")
+@click.option(
+    "--timestamp", type=PATH, metavar="FILE", help="Attach the reply of a time-stamping authority (RFC 3161)."
+)
+@click.option("--attestation", type=PATH, metavar="FILE", help="The attestation; default: the newest in RUN.")
+@one_line_errors
+def attest(
+    run_folder: Path, key: Path | None, copies: tuple[Path, ...], timestamp: Path | None, attestation: Path | None
+) -> None:
+    """Sign the ledger's head as its coordinator; members countersign it and keep it, so that nothing can be cut off."""
+    from fedce.record import attestations
+    from fedce.record.folder import RunFolder
+
+    if sum((key is not None, bool(copies), timestamp is not None)) > 1:
+        raise ConfigError("give one of --countersign, --add and --timestamp")
+    run = RunFolder.open(run_folder)
+    if key is None and not copies and timestamp is None:
+        if attestation is not None:
+            raise ConfigError("--attestation is for --countersign, --add and --timestamp")
+        made = attestations.attest(run)
+        click.echo(f"{made.path}: {made.head.n_lines} lines, the last has the hash {made.head.head}")
+        click.echo(f"for a time stamp (RFC 3161): SHA-256 {made.digest}")
+        return
+    chosen = attestations.Attestation.read(attestation) if attestation else attestations.newest_in(run)
+    if key is not None:
+        click.echo(f"{chosen.path}: signed by {_countersign(run, chosen, key)}")
+    elif timestamp is not None:
+        click.echo(attestations.attach_stamp(chosen, timestamp))
+    else:
+        click.echo(f"{chosen.path}: {attestations.add_signatures(chosen, copies)} signatures")
+
+
+def _countersign(run: "RunFolder", chosen: "Attestation", key: Path) -> str:
+    """Sign as a member, if nothing is wrong with the ledger; returns the public key."""
+    from fedce.base.identity import Identity
+    from fedce.record.attestations import countersign
+    from fedce.record.verify import verify as verified
+
+    if not key.expanduser().exists():
+        raise ConfigError(f"--countersign: there is no file {key}; expected your private key")
+    identity = Identity.at(key.expanduser())
+    if problems := verified(run, attestations=[chosen.path]).problems:
+        raise RunError(f"not signed: {problems[0]}; see 'fedce ledger verify {run.path}'")
+    countersign(chosen, identity)
+    return identity.public
+
+
+@ledger.command()
+@run_argument
+@click.argument("notices", metavar="FILE...", type=PATH, nargs=-1, required=True)
+@one_line_errors
+def add(run_folder: Path, notices: tuple[Path, ...]) -> None:
+    """Enter signed notices of members in the ledger: of a new key, a revoked key or a withdrawal."""
+    from fedce.record.folder import RunFolder
+    from fedce.record.notices import enter, read_notice
+
+    run = RunFolder.open(run_folder)
+    for path in notices:
+        click.echo(f"{path} {enter(run, read_notice(path), str(path))}")
+
+
+@ledger.command()
+@run_argument
 @one_line_errors
 def show(run_folder: Path) -> None:
     """Print the ledger, a line for each entry."""
@@ -102,37 +179,6 @@ def show(run_folder: Path) -> None:
         when = datetime.fromtimestamp(line.time, UTC).strftime("%Y-%m-%d %H:%M:%S")
         # Text that a site wrote into a line is made harmless for the terminal.
         click.echo(f"{number:4} {when} {printable(line.kind):6} {printable(line.summary)}")
-
-
-@click.group()
-def keys() -> None:
-    """Make and show keys: a site's key proves its identity, signs what it sends, and never leaves the site."""
-
-
-@keys.command()
-@click.argument("path", metavar="FILE", type=PATH)
-@one_line_errors
-def new(path: Path) -> None:
-    """Make a private key that only its owner can read, and print its public key for the coordinator."""
-    from fedce.base.identity import Identity
-
-    path = path.expanduser()
-    if path.exists():
-        raise ConfigError(f"{path} exists; 'fedce keys show {path}' prints its public key")
-    click.echo(Identity.at(path).public)
-
-
-@keys.command("show")
-@click.argument("path", metavar="[FILE]", required=False, type=PATH)
-@one_line_errors
-def show_key(path: Path | None) -> None:
-    """Print the public key of a private key; without FILE, that of this machine's coordinator ($FEDCE_KEY)."""
-    from fedce.base.identity import Identity, coordinator_file
-
-    path = path.expanduser() if path else coordinator_file()
-    if not path.exists():
-        raise ConfigError(f"{path} does not exist; 'fedce keys new {path}' makes a key")
-    click.echo(Identity.at(path).public)
 
 
 @click.command()

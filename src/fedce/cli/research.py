@@ -1,11 +1,11 @@
 """Commands with many trainings: compare methods, value sites, and make the paper's tables and figures."""
 
-from dataclasses import asdict
 from pathlib import Path
 
 import click
 
 from fedce.base.errors import ConfigError
+from fedce.base.places import comparison_folder
 from fedce.cli.errors import one_line_errors
 from fedce.cli.options import (
     PATH,
@@ -85,25 +85,20 @@ def value(
 
     with JobsDisplay(quiet=as_json) as display:
         display.notice(STARTING)
-        from fedce.base.files import write_sealed
-        from fedce.present.pages.run import write_report
+        from fedce.api.asking import keep_value, trainings
         from fedce.questions import value as valuing
         from fedce.questions.jobs import Store
-        from fedce.record.folder import RunFolder
 
         valuing.check_method(method)
         config = valuing.config_of(target)
         kept = Store(store, display.notice)
-        sites = [site.name for site in kept.sites(config.data)]
-        display.estimate(kept, valuing.trainings(config, method, sites), workers, ask=not (yes or as_json))
+        display.estimate(kept, trainings(config, method, kept), workers, ask=not (yes or as_json))
         found = valuing.value(config, method, kept, workers, display.progress)
-        place = out or (target if target.is_dir() else target.parent) / f"value-{method}.json"
-        write_sealed(place, found.as_dict())
+        place, page = keep_value(found, target, out)
         display.show(value_table(found))
         display.notice(f"written to {place}")
-        run = RunFolder(target)
-        if place.parent == target and run.results_file.exists():
-            display.notice(f"{write_report(run)} shows the values too")
+        if page is not None:
+            display.notice(f"{page} shows the values too")
     if as_json:
         echo_json(found.as_dict())
 
@@ -155,7 +150,6 @@ def compare(
     as_json: bool,
 ) -> None:
     """Compare several algorithms over several seeds in one table; no training is repeated."""
-    from fedce.base.config import parse
     from fedce.present.progress import JobsDisplay
     from fedce.present.tables import compare_tables, truth_table
 
@@ -163,32 +157,18 @@ def compare(
     numbers = numbers_of(seeds)
     if not names:
         raise ConfigError(f"--algorithms: expected names such as fedavg,fedce, got {algorithms!r}")
-    for number in numbers:
-        parse({"seed": number})
     with JobsDisplay(quiet=as_json) as display:
         display.notice(STARTING)
-        from fedce.questions import compare as comparing
-        from fedce.questions import value as valuing
+        from fedce.questions.comparison import Compared
         from fedce.questions.jobs import Store
 
-        config = experiment.planned(display.notice)
+        asked = Compared(experiment.planned(display.notice), tuple(names), tuple(numbers), truth, truth_by)
         kept = Store(store, display.notice)
-        configs = comparing.plan(config, names, numbers)
-        sites = [site.name for site in kept.sites(config.data)]
-        if truth:
-            configs += valuing.trainings_by(config, truth, truth_by, numbers, sites)
-        display.estimate(kept, configs, workers, ask=False)
-        found = (
-            valuing.truth_over_seeds(config, truth, truth_by, numbers, kept, workers, display.progress)
-            if truth
-            else None
-        )
-        shares = found.shares if found else None
-        rows = comparing.compare(config, names, numbers, kept, truth=shares, workers=workers, progress=display.progress)
-        folder = out or Path("runs") / f"compare-{Path(config.data.source).name}"
-        about = {"command": command_line(), "seeds": numbers, "truth": asdict(found) if found else None}
-        comparing.write(folder, rows, about)
-        display.show(*compare_tables(rows, display.stdout.width), *([truth_table(found)] if found else []))
+        display.estimate(kept, asked.trainings(kept), workers, ask=False)
+        found = asked.answer(kept, workers, display.progress)
+        folder = found.save(out or comparison_folder(asked.config), command_line())
+        tables = compare_tables(found.rows, display.stdout.width)
+        display.show(*tables, *([truth_table(found.truth)] if found.truth else []))
         display.notice(f"written to {folder}")
     if as_json:
         click.echo((folder / "compare.json").read_text("utf-8"))

@@ -1,15 +1,14 @@
-"""Commands about one run: doctor, run, deploy, report and watch."""
+"""Commands about one run: run, report and watch."""
 
-import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from importlib import import_module
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from fedce.base.errors import ConfigError, EngineError
+from fedce.base.errors import ConfigError
+from fedce.base.places import default_out
 from fedce.cli.errors import one_line_errors, stopped
 from fedce.cli.options import (
     PATH,
@@ -19,9 +18,7 @@ from fedce.cli.options import (
     command_line,
     config_argument,
     data_option,
-    default_out,
     echo_json,
-    experiment_options,
     json_option,
     out_option,
     replace_option,
@@ -33,7 +30,6 @@ from fedce.cli.options import (
 
 if TYPE_CHECKING:
     from fedce.base.config import Config
-    from fedce.present.progress import RunDisplay
 
 
 @click.command()
@@ -50,6 +46,12 @@ if TYPE_CHECKING:
 @click.option("--workers", type=int, metavar="N", help="Worker processes; 0 (default): one for each core.")
 @click.option("--engine", metavar="NAME", help="local (default), flower or nvflare; all give the same numbers.")
 @click.option("--alone", is_flag=True, help="Also train each site alone, to see what it gains by the federation.")
+@click.option(
+    "--track",
+    multiple=True,
+    metavar="TRACKER",
+    help="Show the rounds elsewhere too: csv, tensorboard:DIR or mlflow:URI; may be given several times.",
+)
 @out_option("Run folder; default runs/DATA-ALGORITHM-SEED.")
 @set_option("Any key of the file: --set train.lr=3e-4.")
 @click.option(
@@ -71,6 +73,7 @@ def run(
     workers: int | None,
     engine: str | None,
     alone: bool,
+    track: tuple[str, ...],
     out: Path | None,
     assignments: tuple[str, ...],
     resume: Path | None,
@@ -90,6 +93,7 @@ def run(
         "engine.workers": workers,
         "engine.name": engine,
         "alone": alone or None,
+        "tracking": list(track) or None,
     }
     changes = changes_of(named, assignments)
     if resume is not None:
@@ -133,86 +137,29 @@ def _conduct(
 
     with RunDisplay(quiet=as_json, out=out) as display:
         display.notice(STARTING)
-        from fedce.engines.starting import conduct
         from fedce.federation.session import Observer
-        from fedce.present.reported import complete
+        from fedce.present.reported import conducted
         from fedce.record.folder import RunFolder
 
         observer = Observer(display.notice, display.start, display.round)
-        with _told_how_to_go_on(display, out):
-            how: dict[str, Any] = {"workers": workers, "replace": replace, "more": more}
-            result = conduct(config, out, observer=observer, command=command_line(), **how)
-            complete(result)
+        how = f"continue with 'fedce run --resume {out}'"
+        try:
+            result = conducted(
+                config,
+                out,
+                how,
+                workers=workers,
+                replace=replace,
+                more=more,
+                observer=observer,
+                command=command_line(),
+            )
+        except KeyboardInterrupt as stop:
+            display.stop()
+            stopped(stop, how if RunFolder(out).config_file.exists() else "the run had not begun")
         display.finish(result.values, RunFolder(out).config.algorithm)
     if as_json:
         echo_json({"run": str(out), **result.values})
-
-
-@contextmanager
-def _told_how_to_go_on(display: "RunDisplay", out: Path) -> Iterator[None]:
-    """If a run ends early, its last line says how to continue it."""
-    from fedce.base.files import write_bytes
-    from fedce.record.folder import RunFolder
-
-    run_folder = RunFolder(out)
-    try:
-        yield
-    except EngineError as error:
-        hint = f"; continue with 'fedce run --resume {out}'"
-        if error.trace:
-            write_bytes(run_folder.log_file, error.trace.encode())
-            hint = f" (details in {run_folder.log_file}){hint}"
-        raise EngineError(f"{error}{hint}") from None
-    except KeyboardInterrupt as stop:
-        display.stop()
-        begun = run_folder.config_file.exists()
-        stopped(stop, f"continue with 'fedce run --resume {out}'" if begun else "the run had not begun")
-
-
-@click.command()
-@experiment_options(scale=scale_option(), rounds=rounds_option())
-@out_option()
-@click.option("--gpu", is_flag=True, help="Instead, train tiny models on CPU and GPU, amp on and off, and compare.")
-@json_option("the findings")
-@one_line_errors
-def doctor(experiment: Experiment, out: Path | None, gpu: bool, as_json: bool) -> None:
-    """Check everything that can be known before round 1; exit code 2 if a run would fail."""
-    from fedce.present.progress import FindingsDisplay
-
-    display = FindingsDisplay(quiet=as_json)
-    display.notice(STARTING)
-    from fedce.questions.doctor import examine, verdict_of
-    from fedce.questions.gpu import check_gpu
-
-    if gpu:
-        found = check_gpu()
-    else:
-        config = experiment.planned(display.notice)
-        found = examine(config, out or default_out(config), display.notice)
-    findings = []
-    for finding in found:
-        findings.append(finding)
-        display.tell(finding)
-    verdict = verdict_of(findings)
-    display.finish(verdict["ready"])
-    if as_json:
-        echo_json(verdict)
-    if not verdict["ready"]:
-        sys.exit(2)
-
-
-@click.command()
-@click.argument("engine", type=click.Choice(["flower", "nvflare"]))
-@click.argument("config_file", metavar="CONFIG.toml", type=PATH)
-@out_option("The new folder to write.", required=True)
-@set_option()
-@one_line_errors
-def deploy(engine: str, config_file: Path, out: Path, assignments: tuple[str, ...]) -> None:
-    """Write a Flower app or an NVFlare job for a federation of real hospitals."""
-    from fedce.base.config import load
-
-    config = load(config_file, {**changes_of({}, assignments), "engine.name": engine})
-    click.echo(import_module(f"fedce.engines.{engine}").deploy(config, out))
 
 
 @click.command()
@@ -257,3 +204,27 @@ def watch(run_folder: Path, port: int, no_browser: bool) -> None:
         if not no_browser:
             open_browser(server.address)
         server.serve_forever()
+
+
+@click.command()
+@run_argument
+@click.argument("trackers", metavar="[TRACKER]...", nargs=-1)
+@one_line_errors
+def track(run_folder: Path, trackers: tuple[str, ...]) -> None:
+    """Send RUN's rounds, report and model to trackers: csv, tensorboard:DIR, mlflow:URI; default: those of the run.
+
+    A tracker gets only what it lacks, so the command can be repeated.
+    """
+    from fedce.base.config import parse
+    from fedce.record.folder import RunFolder
+    from fedce.tracking import absolute, check_installed
+
+    run = RunFolder.open(run_folder)
+    wanted = absolute(parse({"tracking": list(trackers)}).tracking) or run.config.tracking
+    if not wanted:
+        raise ConfigError(f"{run_folder} names no tracker; name one: fedce track {run_folder} tensorboard:DIR")
+    check_installed(wanted)
+    from fedce.present.reported import track as sent
+
+    for name, n_rounds in sent(run, wanted).items():
+        click.echo(f"{name} has {n_rounds} rounds")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fedce.base.errors import ConfigError
+from fedce.base.places import evaluation_folder
 from fedce.cli.errors import one_line_errors
 from fedce.cli.options import (
     PATH,
@@ -91,7 +92,7 @@ def evaluate(
     names = [name.strip() for name in metrics.split(",") if name.strip()]
     if not names:
         raise ConfigError(f"--metrics: expected names such as dice,hd95, got {metrics!r}")
-    place = out or Path("runs") / f"evaluate-{run_folder.resolve().name}-{folder.resolve().name}"
+    place = out or evaluation_folder(run_folder, folder)
     evaluating.check_free(place, replace=replace)
     found, shown = evaluating.evaluate(run, folder, which, metrics=names, notify=terminal.notice)
     evaluating.write(found, place, command_line())

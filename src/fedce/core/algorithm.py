@@ -96,6 +96,8 @@ class State:
     """What the last round measured of each site; written to the ledger."""
     strangers: tuple[str, ...] = ()
     """Sites whose running statistics did not enter `params`."""
+    shortened: tuple[str, ...] = ()
+    """Sites whose update entered `params` with another length than they sent."""
     expelled: tuple[str, ...] = ()
     """Sites that the method no longer asks, whether they are still connected or not."""
     draws: Mapping[str, int] = field(default_factory=dict)
@@ -219,7 +221,9 @@ class Algorithm:
 
     def task(self, state: State, site: str) -> Task:
         """What the server sends to a site."""
-        rho = state.rho.get(site, 0.0) if state.rho and self.traits.is_mean else None
+        # A site can't subtract from the model what it did not send.
+        own = 0.0 if site in state.shortened else state.rho.get(site, 0.0)
+        rho = own if state.rho and self.traits.is_mean else None
         known = site not in state.strangers
         return Task(site, state.round_no, state.params, rho=rho, has_its_statistics=known)
 
@@ -324,6 +328,8 @@ class Replayer:
     """Computes credit, weights and shares again, from what a ledger holds of each round."""
 
     is_guarded = False
+    is_of_earlier_rules = False
+    """Whether the guard that judged these rounds had other rules than today's."""
 
     def __init__(self, algorithm: Algorithm) -> None:
         self.algorithm = algorithm

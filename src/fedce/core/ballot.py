@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import sqrt
 
+import numpy as np
+
 from fedce.base.tables import WorthConfig
 from fedce.core.params import Params, gram, leave_out
 
@@ -89,20 +91,24 @@ class Ballot:
     """Scorer to its answers as it signed them, if they came over a network."""
 
 
-def carried_by(models: Mapping[str, Params], start: Params) -> dict[str, float]:
+def carried_by(models: Mapping[str, Params], start: Params, trust: Mapping[str, float]) -> dict[str, float]:
     """The length of each site's update along the sum of the other sites' updates; 0 if that sum has no direction.
 
-    A long update that goes the others' way moves the model where the others want it; a site that no other is like goes
-    its own way, however much it needs the federation.
+    An update that goes the others' way moves the model where the others want it; a site that no other is like goes its
+    own way, however much it needs the federation. No update counts as longer than the round's median: anybody can
+    lengthen an update. Twins share what they carry (`trust`).
     """
     if len(models) < 2:
         return dict.fromkeys(models, 0.0)
     products = gram(list(models.values()), start)
+    lengths = np.sqrt(np.diag(products))
+    factors = np.minimum(1.0, float(np.median(lengths)) / np.maximum(lengths, np.finfo(float).tiny))
+    products = products * np.outer(factors, factors)
     found = {}
     for i, site in enumerate(models):
         with_others = float(products[i].sum() - products[i, i])
         of_others = float(products.sum() - 2 * products[i].sum() + products[i, i])
-        found[site] = with_others / sqrt(of_others) if of_others > 0 else 0.0
+        found[site] = trust.get(site, 1.0) * with_others / sqrt(of_others) if of_others > 0 else 0.0
     return found
 
 

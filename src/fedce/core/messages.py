@@ -39,6 +39,8 @@ class Member:
     """Values other than 0 of its training masks, so that predictions hold them too; empty for built-in images."""
     volumes: bool = False
     """Whether its files are volumes."""
+    modalities: bool = False
+    """Whether several channels are modalities, and not colours."""
 
     @property
     def scored(self) -> tuple[str, ...]:

@@ -130,8 +130,8 @@ def build(
     n_before = len(problems)
     try:
         private_folder(aside)  # It holds images of patients.
-        written = _write_padded(aside, frames) if of_volumes else _write_frames(site, aside, frames, problems)
-        shapes, origins = written
+        alike = _of_equal_channels(site, frames, problems)
+        shapes, origins = _write_padded(aside, alike) if of_volumes else _write_frames(site, aside, alike, problems)
         if len(problems) > n_before or not origins:
             return None
         digests = {part: digest_of(aside / f"{part}.bin") for part in PARTS}
@@ -162,6 +162,22 @@ def one_size(height: int, width: int) -> str:
     return f"bring all images to one size by --set data.size={max(32, min(height, width, 4096) // 16 * 16)}"
 
 
+def _of_equal_channels(site: str, frames: Iterator[Frame], problems: Problems) -> Iterator[Frame]:
+    """The frames with as many channels as the first one; the others are noted."""
+    first: Frame | None = None
+    for frame in frames:
+        first = first or frame
+        if len(frame.image) == len(first.image):
+            yield frame
+            continue
+        problems.add(
+            f"{frame.origin.name!r} has {len(frame.image)} modalities, {first.origin.name!r} of the same site "
+            f"has {len(first.image)}; all cases need the same modalities",
+            f"site {site!r}",
+            "images differ in their modalities from the site's first image",
+        )
+
+
 def _write_frames(
     site: str, folder: Path, frames: Iterator[Frame], problems: Problems
 ) -> tuple[dict[str, tuple[int, ...]], list[Origin]]:
@@ -170,14 +186,6 @@ def _write_frames(
     with (folder / "images.bin").open("wb") as images, (folder / "masks.bin").open("wb") as masks:
         for frame in frames:
             first = first or frame
-            if len(frame.image) != len(first.image):
-                problems.add(
-                    f"{frame.origin.name!r} has {len(frame.image)} modalities, {first.origin.name!r} of the same site "
-                    f"has {len(first.image)}; all cases need the same modalities",
-                    f"site {site!r}",
-                    "images differ in their modalities from the site's first image",
-                )
-                continue
             if frame.image.shape != first.image.shape:
                 one, other = frame.origin, first.origin
                 problems.add(

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedce.base.errors import DataError
+from fedce.base.words import install_command
 from fedce.data.dicom import is_slice
 
 SOP_CLASSES = ("1.2.840.10008.5.1.4.1.1.66.4", "1.2.840.10008.5.1.4.1.1.66.7")
@@ -23,9 +24,11 @@ KIND = re.compile(rb"\x02\x00\x02\x00UI..([0-9.]+)", re.DOTALL)
 MARK_AT = 128
 OFF_GRID = 0.1
 """Part of a voxel; a frame that lies further from the image's grid belongs to another image."""
-NEEDED = "DICOM SEG needs highdicom: pip install -c constraints.txt 'fedce[dicom-seg]'"
+NEEDED = f"DICOM SEG needs highdicom: {install_command('dicom-seg')}"
 SEG_ENDING = ".dcm"
 LONGEST_LABEL = 64
+LARGEST_NUMBER = 255
+"""Of a segment: masks hold bytes."""
 SERIES_NUMBER = 1000
 """Series numbers have no meaning across devices; the unique identifier tells series apart."""
 OTHER_IMAGE = "segmentations belong to another image"
@@ -46,8 +49,13 @@ def holds_seg(folder: Path) -> bool:
     """Whether a folder holds one DICOM segmentation and nothing else."""
     if not folder.is_dir():
         return False
-    inside = [path for path in folder.iterdir() if not path.name.startswith(".")]
+    inside = _seen_files(folder)
     return len(inside) == 1 and inside[0].is_file() and is_seg(inside[0])
+
+
+def _seen_files(folder: Path) -> list[Path]:
+    """What is in a folder, without the hidden files of file managers."""
+    return [path for path in sorted(folder.iterdir()) if not path.name.startswith(".")]
 
 
 def read_alone(path: Path) -> Any:
@@ -65,7 +73,7 @@ def read_on(path: Path, image: Any) -> Any:
     """
     import SimpleITK as sitk
 
-    file = path if path.is_file() else next(iter(sorted(path.iterdir())))
+    file = path if path.is_file() else next(iter(_seen_files(path)), path)
     if not is_seg(file):
         raise DataError(f"{file} is not a DICOM segmentation (SEG); RTSTRUCT is not read, convert it (docs/data.md)")
     with _without_warnings():
@@ -76,13 +84,17 @@ def read_on(path: Path, image: Any) -> Any:
         sizes = [f"{shape[2]}x{shape[1]}" for shape in (frames.shape, mask.shape)]
         raise DataError(f"{file} has frames of {sizes[0]}, its image {sizes[1]}", OTHER_IMAGE)
     is_labelmap = str(dataset.SegmentationType) == "LABELMAP"
+    if is_labelmap and frames.max(initial=0) > LARGEST_NUMBER:
+        raise DataError(f"{file} has the segment {frames.max()}; at most {LARGEST_NUMBER} are read")
+    # In a fractional SEG a voxel belongs to a segment where at least half of it does.
+    least = int(getattr(dataset, "MaximumFractionalValue", 1)) / 2
     for frame, about in zip(frames, dataset.PerFrameFunctionalGroupsSequence, strict=True):
         groups = _Groups(about, dataset.SharedFunctionalGroupsSequence[0])
         number = 1 if is_labelmap else int(groups.first("SegmentIdentificationSequence").ReferencedSegmentNumber)
-        if number > 255:
-            raise DataError(f"{file} has the segment {number}; at most 255 are read")
+        if number > LARGEST_NUMBER:
+            raise DataError(f"{file} has the segment {number}; at most {LARGEST_NUMBER} are read")
         height = _height(groups.first("PlanePositionSequence").ImagePositionPatient, image, file)
-        values = frame.astype(np.uint8) if is_labelmap else np.where(frame > 0, number, 0).astype(np.uint8)
+        values = frame.astype(np.uint8) if is_labelmap else np.where(frame >= least, number, 0).astype(np.uint8)
         mask[height] = np.maximum(mask[height], values)
     found = sitk.GetImageFromArray(mask)
     found.CopyInformation(image)
@@ -121,8 +133,6 @@ def seg_bytes(masks: Mapping[str, Any], series: Path) -> bytes:
     import SimpleITK as sitk
 
     values = np.stack([sitk.GetArrayFromImage(mask) > 0 for mask in masks.values()], axis=-1).astype(np.uint8)
-    if not values.any():
-        raise DataError(f"{series}: nothing was found, and a SEG file can't be empty; leave out --to seg")
     hd = _highdicom()
     try:
         with _without_warnings():
@@ -144,6 +154,7 @@ def _written(hd: Any, names: Sequence[str], values: NDArray[np.uint8], series: P
         source_images=_slices(series),
         pixel_array=values,
         segmentation_type="BINARY",
+        omit_empty_frames=bool(values.any()),  # A file without any frame is not allowed.
         segment_descriptions=[
             hd.seg.SegmentDescription(i, name[:LONGEST_LABEL], *kinds, "AUTOMATIC", by)
             for i, name in enumerate(names, start=1)

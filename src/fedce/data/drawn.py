@@ -6,11 +6,14 @@ from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
+from PIL import Image
+
 from fedce.base.errors import Problems
 from fedce.base.tables import DataConfig
 from fedce.data import cache as site_cache
 from fedce.data import synthetic
 from fedce.data.cache import Cached, Frame, Notify, Origin
+from fedce.data.pixels import mask_values
 from fedce.data.reader import Reading, volume_frames
 from fedce.data.shape import spacing_of
 
@@ -67,3 +70,25 @@ def _built(cached: Cached | None) -> Cached:
 def _generator_version() -> str:
     sources = sorted(Path(synthetic.__file__).parent.glob("*.py"))
     return sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:12]
+
+
+def write_site(federation: str, site: str, folder: str | Path, n: int, *, size: int = 48, seed: int = 0) -> Path:
+    """Write images of a built-in federation's site as a hospital would have them: folder/images and folder/masks.
+
+    The masks hold the federation's values; of fundus6, 128 is the disc and 255 the cup, which lies inside.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as place:
+    ...     folder = write_site("fundus6", "site1", f"{place}/north", 3)
+    ...     sorted(str(file.relative_to(folder)) for file in folder.rglob("*.png"))[::2]
+    ['images/000.png', 'images/002.png', 'masks/001.png']
+    """
+    images, masks = synthetic.generate(federation, site, n, size, seed)
+    classes = {name: list(values) for name, values in synthetic.FEDERATIONS[federation].classes.items()}
+    for i, (image, mask) in enumerate(zip(images, masks, strict=True)):
+        pixels = image[0] if len(image) == 1 else image.transpose(1, 2, 0)
+        for kind, values in (("images", pixels), ("masks", mask_values(mask, classes))):
+            path = Path(folder) / kind / f"{i:03d}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(values).save(path)
+    return Path(folder)

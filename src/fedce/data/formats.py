@@ -61,8 +61,8 @@ class Format:
     """Whether an image has colours, by its header alone; without this function, the whole image is read to know."""
     is_lossy: bool = False
     """Whether compression changes values; then each value of a mask is replaced by the nearest known one."""
-    beside: tuple[str, ...] = ()
-    """Endings of files with the same name that hold a part of the image."""
+    beside: Callable[[Path], Sequence[Path]] | None = None
+    """Further files that hold a part of the image, by its header."""
     n_channels: Callable[[Path], int] | None = None
     """The number of volumes (modalities) in a file, by its header; `read` then also takes the number of one of them."""
     read_on: Callable[[Path, Any], Any] | None = None
@@ -95,7 +95,7 @@ FORMATS = (
     _pillow("BMP", (".bmp",), "BMP", "DIB"),
     NIFTI,
     Format("MetaImage", (".mha",), "volume", volumes.read_file),
-    Format("MetaImage header", (".mhd",), "volume", volumes.read_file, beside=(".raw", ".zraw")),
+    Format("MetaImage header", (".mhd",), "volume", volumes.read_file, beside=volumes.named_in_header),
     Format("NRRD", (".nrrd",), "volume", volumes.read_file),
     SEG,
     SEG_FOLDER,
@@ -137,7 +137,7 @@ class File:
     @property
     def beside(self) -> list[Path]:
         """Files that hold a part of this one."""
-        return [path for end in self.format.beside if (path := self.path.with_suffix(end)).exists()]
+        return [path for path in self.format.beside(self.path) if path.is_file()] if self.format.beside else []
 
     @property
     def is_colour(self) -> bool:

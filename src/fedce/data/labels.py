@@ -32,6 +32,17 @@ def classes_of(config: DataConfig, found: Mapping[str, SiteFiles], problems: Pro
     return {name: list(values) for name, values in merged.items()} or FOREGROUND
 
 
+def classes_for_others(config: DataConfig, classes: Classes) -> dict[str, list[int]] | None:
+    """The data.classes by which another folder is read as the run's own data were, with these classes.
+
+    The run's classes may come from dataset.json, or be those of a built-in federation. None: masks are in colours, or
+    every value counts.
+    """
+    if config.colors is not None or (config.classes is None and list(classes) == list(FOREGROUND)):
+        return None
+    return {name: list(values) for name, values in classes.items()}
+
+
 def labelled_at(
     site: str, files: SiteFiles, classes: Classes, config: DataConfig, problems: Problems
 ) -> tuple[int, ...] | None:

@@ -13,7 +13,7 @@ from fedce.data.formats import slices_of
 from fedce.data.items import Item
 from fedce.data.pixels import Classes, Intensity, checked_labels, class_masks, with_channels
 from fedce.data.resizing import How, resampled, resized_spacing, to_size
-from fedce.data.shape import Spacing, resampled_shape
+from fedce.data.shape import Spacing, check_resampled, resampled_shape
 from fedce.data.volumes import Plane, check_same_place, sliced
 
 OTHER_SIZE = "masks differ in size from their images"
@@ -75,6 +75,7 @@ def _pictures(item: Item, how: Reading) -> Iterator[Picture]:
     volume, mask = sliced(whole, how.plane), sliced(drawn, how.plane)
     values = slices_of(channels, how.plane, how.intensity, item.image.path)
     labels = checked_labels(mask.values, how.classes, item.mask.path)
+    check_resampled(labels.shape, volume.spacing, how.spacing, item.image.path)
     values, labels, spacing = at_spacing(values, labels, volume.spacing, how.spacing)
     for z in range(len(values)):
         name = f"{item.name}#{z:03d}" if len(values) > 1 else item.name

@@ -7,12 +7,16 @@ volume. Splits, cases, pictures in reports and counted pixels therefore work the
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedce.base.errors import DataError
 from fedce.base.tables import OF_VOLUMES, DataConfig
 from fedce.data import synthetic
+from fedce.data.volumes import MAX_VOXELS
 
 Rows = NDArray[np.int64]
 Patch = tuple[int, int, int]
@@ -62,6 +66,18 @@ def resampled_shape(shape: tuple[int, int, int], spacing: Spacing, to: Spacing) 
     """
     slices, rows, columns = (max(1, round(n * a / b)) for n, a, b in zip(shape, spacing, to, strict=True))
     return slices, rows, columns
+
+
+def check_resampled(shape: tuple[int, int, int], spacing: Spacing, to: Spacing | None, path: Path) -> None:
+    """Refuse a spacing at which a volume would have more voxels than are read."""
+    found = resampled_shape(shape, spacing, to) if to else shape
+    if prod(found) > MAX_VOXELS:
+        mm = " x ".join(f"{one:g}" for one in to or spacing)
+        raise DataError(
+            f"{path} would have {in_words(found)} at data.spacing = {mm} mm, and at most {MAX_VOXELS} are possible; "
+            "set it higher",
+            "volumes have too many voxels at data.spacing",
+        )
 
 
 def strides_of(size: Sequence[int], n_levels: int) -> list[tuple[int, ...]]:

@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedce.base.errors import DataError
+from fedce.base.html import table_html
 from fedce.base.tables import DataConfig
 from fedce.data.cache import Origin
 from fedce.data.pixels import Classes
-from fedce.data.shape import Patch, Stack, stacks
+from fedce.data.shape import Patch, Stack, in_words, stacks
 from fedce.data.splits import Split
 
 Pixels = NDArray[np.uint8]
@@ -51,6 +52,8 @@ class SiteData:
     """Numbers of the classes that the site labels; None: all classes."""
     patch: Patch | None = None
     """What the network sees of a volume at a time; None if it sees single images."""
+    modalities: bool = False
+    """Whether several channels are modalities, and not colours."""
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -139,6 +142,10 @@ class Sites(Sequence[SiteData]):
     >>> sites = load_sites("fundus6", scale="tiny")
     >>> len(sites), sites[0].name, sites.n_channels, list(sites.classes)
     (6, 'site1', 3, ['disc', 'cup'])
+    >>> sites
+    <Sites of fundus6: site1 8, site2 14, site3 8, site4 32, site5 12, site6 56 images; classes disc, cup>
+    >>> [(row["site"], row["train"], row["size"]) for row in sites.records[:2]]
+    [('site1', 4, '48x48 pixels'), ('site2', 6, '48x48 pixels')]
     """
 
     config: DataConfig
@@ -159,6 +166,35 @@ class Sites(Sequence[SiteData]):
     @property
     def n_channels(self) -> int:
         return int(self.members[0].images.shape[1])
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        """A row for each site: images or slices, images or volumes of each part of the split, cases, size."""
+        return [
+            {
+                "site": site.name,
+                "images": len(site.images),
+                **site.n_by_part,
+                "cases": sum(site.n_cases_by_part.values()),
+                "size": in_words(site.patch or site.shape[1:]),
+                "channels": site.shape[0],
+            }
+            for site in self.members
+        ]
+
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{site.name} {len(site.images)}" for site in self.members)
+        return f"<Sites of {self.config.source}: {counts} images; classes {', '.join(self.classes)}>"
+
+    def _repr_html_(self) -> str:
+        # No image is shown: a notebook that is passed on must not hold patients' images that nobody asked for.
+        about = [
+            f"Classes: {', '.join(self.classes)}.",
+            *([f"Recognised: {self.recognised}."] if self.recognised else []),
+        ]
+        records = self.records
+        rows = [list(record.values()) for record in records]
+        return table_html(f"{len(self)} sites of {self.config.source}", list(records[0]), rows, about)
 
 
 def shard_name(site: str, i: int) -> str:
@@ -197,6 +233,7 @@ def _shard(site: SiteData, i: int, rows: NDArray[np.int64]) -> SiteData:
         origins=tuple(site.origins[row] for row in rows) if site.origins else (),
         labelled=site.labelled,
         patch=site.patch,
+        modalities=site.modalities,
     )
 
 

@@ -133,12 +133,20 @@ def _member(
     )
     cases = tuple(case_by_item[origin.item] for origin in cached.origins)
     names = tuple(origin.name for origin in cached.origins)
-    labelled = labelled_at(name, files, classes, config, problems)
+    whole = SiteData(
+        name,
+        cached.images,
+        cached.masks,
+        names,
+        cases,
+        stated(["test"] * len(names)),
+        cached.origins,
+        labelled_at(name, files, classes, config, problems),
+        patch_of(config),
+        modalities=cached.images.shape[1] > 1 and any(item.image.has_modalities for item in items),
+    )
     if all_test:
-        whole = stated(["test"] * len(names))
-        return SiteData(
-            name, cached.images, cached.masks, names, cases, whole, cached.origins, labelled, patch_of(config)
-        )
+        return whole
     parts = [items[origin.item].part for origin in cached.origins]
     try:
         shares = (
@@ -151,7 +159,7 @@ def _member(
         problems.add(f"site {name!r}: case {case!r} is in {first} and in {second}; a case must be in one split only")
     if any(item.is_volume for item in items):
         shares = _trained_slices(name, items, cached, shares, config, problems)
-    return SiteData(name, cached.images, cached.masks, names, cases, shares, cached.origins, labelled, patch_of(config))
+    return replace(whole, split=shares)
 
 
 def _trained_slices(
@@ -195,7 +203,8 @@ def _read(
             contents += [item.name, *of_files]
     if len(contents) < sum(2 + len(item.image.files) for item in items):
         return None
-    options = {**asdict(how), "classes": {key: list(values) for key, values in classes.items()}}
+    # A list, because the order of the classes is that of the masks' channels, and a key sorts its tables.
+    options = {**asdict(how), "classes": [(key, list(values)) for key, values in classes.items()]}
     version = Formats.named_by(config.format).version
     key = site_cache.key_of(contents, {**options, "own_format": version} if version else options)
     if (cached := site_cache.known(key, name, notify)) is not None:

@@ -74,7 +74,7 @@ def nifti_bytes(image: Any) -> bytes:
     import SimpleITK as sitk
 
     values = sitk.GetArrayFromImage(image).T
-    affine = np.eye(4)
+    affine = np.diag([*image.GetSpacing()[:2], 1.0, 1.0])
     if values.ndim == 3:
         direction = np.array(image.GetDirection()).reshape(3, 3)
         affine[:3, :3] = TO_RAS @ direction * np.array(image.GetSpacing())
@@ -138,9 +138,10 @@ def _nifti(path: Path, channel: int | None) -> Any:
 
     try:
         file = nibabel.load(path)
-        several = len(file.shape) == 4 and channel is not None
-        check_shape(file.shape[:3] if several else file.shape, path)
-        values = np.asanyarray(file.dataobj[..., channel] if several else file.dataobj)
+        shape = _without_empty_axes(file.shape)
+        several = len(shape) == 4 and channel is not None
+        check_shape(shape[:3] if several else shape, path)
+        values = np.asanyarray(file.dataobj[..., channel] if several else file.dataobj).reshape(shape[:3])
         affine = np.asarray(file.affine, np.float64)
         if values.dtype.kind not in "iuf":
             raise DataError(f"{path} holds {values.dtype} values, expected one number a voxel")
@@ -151,7 +152,9 @@ def _nifti(path: Path, channel: int | None) -> Any:
         raise DataError(f"can't read the volume {path}: {str(error) or type(error).__name__}", UNREADABLE) from None
     values = values.astype(np.float32) if values.dtype.kind == "f" else values
     image = sitk.GetImageFromArray(np.ascontiguousarray(values.T))
-    if values.ndim == 3:
+    if values.ndim == 2:
+        image.SetSpacing([step if step > 0 else 1.0 for step in np.linalg.norm(affine[:3, :2], axis=0).tolist()])
+    else:
         to_lps = TO_RAS @ affine[:3, :3]
         spacing = np.linalg.norm(to_lps, axis=0)
         direction = to_lps / np.where(spacing > 0, spacing, 1)
@@ -163,6 +166,17 @@ def _nifti(path: Path, channel: int | None) -> Any:
         image.SetDirection(_nearest_rotation(direction).ravel().tolist())
         image.SetOrigin((TO_RAS @ affine[:3, 3]).tolist())
     return image
+
+
+def _without_empty_axes(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape without axes of length 1 behind the third: many programs save one volume as (x, y, z, 1).
+
+    >>> _without_empty_axes((64, 64, 20, 1)), _without_empty_axes((64, 64, 1))
+    ((64, 64, 20), (64, 64, 1))
+    """
+    while len(shape) > 3 and shape[-1] == 1:
+        shape = shape[:-1]
+    return shape
 
 
 def _nearest_rotation(direction: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -183,9 +197,20 @@ def read_header(path: Path) -> Any:
         return reader
 
 
+def named_in_header(path: Path) -> list[Path]:
+    """The files with the voxels of a MetaImage header; empty if it can't be read, which `read_file` reports."""
+    try:
+        _, _, named = path.read_text("utf-8", errors="replace").partition("ElementDataFile")
+    except OSError:
+        return []
+    return [path.parent / line.strip() for line in named.lstrip(" =").splitlines() if line.strip()]
+
+
 def check_shape(size: tuple[int, ...], path: Path) -> None:
     if len(size) not in (2, 3):
         raise DataError(f"{path} has {len(size)} dimensions, expected 2 or 3; save one of its volumes alone")
+    if 0 in size:
+        raise DataError(f"{path} has no voxels ({'x'.join(map(str, size))}); save it again, or remove it", UNREADABLE)
     if prod(size) > MAX_VOXELS:
         raise DataError(f"{path} claims {'x'.join(map(str, size))} voxels; at most {MAX_VOXELS} are read")
 
@@ -195,10 +220,10 @@ def nifti_channels(path: Path) -> int:
     import nibabel
 
     try:
-        shape = nibabel.load(path).shape
+        shape = _without_empty_axes(nibabel.load(path).shape)
     except Exception:  # noqa: BLE001 (a damaged header may make the reader raise anything)
         return 1
-    return int(shape[3]) if len(shape) == 4 else 1
+    return max(int(shape[3]), 1) if len(shape) == 4 else 1
 
 
 def check_same_place(image: Any, mask: Any, image_path: Path, mask_path: Path, what: str = "mask") -> None:

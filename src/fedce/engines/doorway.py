@@ -5,7 +5,6 @@ may enter. It ends with the program that it serves. Nothing is pickled: a messag
 """
 
 import argparse
-import fcntl
 import os
 import subprocess
 import sys
@@ -17,11 +16,10 @@ from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 from threading import Thread
 from time import monotonic, sleep
-from typing import TextIO
 
 from fedce.base.config import dumps, load
 from fedce.base.errors import EngineError, ReplyError
-from fedce.base.files import private_folder
+from fedce.base.files import locked, private_folder
 from fedce.base.tables import BUILT_IN
 from fedce.site.wire import Parcel
 
@@ -91,15 +89,7 @@ def main() -> None:
 def _lock(path: Path) -> Iterator[bool]:
     """Whether this is the only process for this door; the lock ends with the process, however that ends."""
     with path.open("w") as file:
-        yield _locked(file)
-
-
-def _locked(file: TextIO) -> bool:
-    try:
-        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
+        yield locked(file)
 
 
 def _serve(config_file: Path, site: str, data: str, home: Path, door: str, served: int) -> None:

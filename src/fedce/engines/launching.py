@@ -6,7 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -17,18 +17,18 @@ from typing import Self
 
 from fedce.base.config import Config
 from fedce.base.errors import ConfigError, EngineError
-from fedce.base.files import read_json
+from fedce.base.files import append_line, read_json
+from fedce.base.words import install_command
 from fedce.core.messages import Member
 from fedce.data.sites import site_names
 from fedce.engines.shared import die_with_parent
 from fedce.federation.plan import resolve
-from fedce.federation.session import Observer, Result
+from fedce.federation.session import Observer, Result, RoundSeen
+from fedce.record.connections import listed
 from fedce.record.entries import DataFacts, Event, Line, Round, Session
-from fedce.record.folder import RunFolder
+from fedce.record.folder import OUTCOME, RunFolder
 
 STOP_SECONDS = 5.0
-OUTCOME = "outcome.json"
-"""File in the engine's folder that says how the coordinator ended."""
 NOTICES = "notices.txt"
 """File in the engine's folder with the coordinator's notices; most come before there is a ledger."""
 
@@ -36,7 +36,7 @@ NOTICES = "notices.txt"
 def need(package: str, extra: str) -> None:
     """Raise unless the engine's package is installed, which is an extra of fedce."""
     if find_spec(package) is None:
-        raise ConfigError(f"the engine {extra!r} needs {package}; run: pip install 'fedce[{extra}]'")
+        raise ConfigError(f"the engine {extra!r} needs {package}; in fedce's repository, run: {install_command(extra)}")
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def begun(config: Config, out: Path, observer: Observer, *, resume: bool, replac
     sites = site_names(config.data)
     members = config.engine.members or dict.fromkeys(sites, "")
     config = config.model_copy(update={"engine": config.engine.model_copy(update={"members": members})})
-    trial = Trial(config, sites, RunFolder(out), out.with_name(f"{out.name}.engine").resolve())
+    trial = Trial(config, sites, RunFolder(out), RunFolder(out).engine_folder)
     if not resume:
         RunFolder.create(out, config, replace=replace)
         shutil.rmtree(trial.folder, ignore_errors=True)
@@ -103,6 +103,25 @@ def free_ports(n: int) -> list[int]:
 def program(name: str) -> str:
     """A command that was installed with this Python."""
     return str(Path(sys.executable).with_name(name))
+
+
+def stream(run_folder: RunFolder, say: Callable[[str], None]) -> Observer:
+    """What the coordinator's program says while the run goes on: `say` puts a line into its log, which engines stream.
+
+    Notices are kept in a file too, because a follower in another program can't read the log.
+    """
+
+    def notice(message: str) -> None:
+        append_line(run_folder.engine_folder / NOTICES, message)
+        say(message)
+
+    def start(config: Config, members: Mapping[str, Member], first_round: int) -> None:
+        say(f"{len(members)} sites ({listed(list(members))}); round {first_round + 1} of {config.n_rounds} begins")
+
+    def round_done(done: RoundSeen) -> None:
+        say(f"round {done.round_no + 1} is done, mean validation Dice {done.mean_score:.3f}")
+
+    return Observer(notice, start, round_done)
 
 
 class Programs:

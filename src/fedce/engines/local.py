@@ -56,6 +56,9 @@ class Participants(Protocol):
     def device_of(self, worker: int, n_workers: int) -> str:
         """The device of one of several worker processes."""
 
+    def is_there(self, task: Task) -> bool:
+        """Whether the task's site answers it."""
+
     def perform(self, task: Task, memory: Memory | None) -> tuple[Reply, Memory | None]:
         """Do the task as the site that it is for; returns the reply and the site's new memory."""
 
@@ -122,7 +125,8 @@ class LocalEngine:
         return tuple(sites)
 
     def ask(self, tasks: Sequence[Task]) -> list[Reply]:
-        tasks = sorted(tasks, key=lambda task: -self.participants.work_by_site[task.site])
+        there = filter(self.participants.is_there, tasks)
+        tasks = sorted(there, key=lambda task: -self.participants.work_by_site[task.site])
         if self._team:
             return self._team.ask(tasks)
         return [self._ask_here(task) for task in tasks]

@@ -12,7 +12,7 @@ from fedce.core.best import has_stalled
 from fedce.data import Sites, load_sites
 from fedce.federation.lines import about_run, config_digest, versions, write_splits
 from fedce.federation.plan import Participants
-from fedce.federation.session import Observer, signing
+from fedce.federation.session import Observer, check_format, signing
 from fedce.record.folder import RunFolder
 from fedce.record.ledger import FORMAT
 
@@ -73,6 +73,7 @@ def prolong(
 def _check(run_folder: RunFolder, before: Config, after: Config) -> None:
     """Refuse what can't go on, before anything is changed."""
     path, n_done = run_folder.path, len(run_folder.rounds())
+    check_format(run_folder, run_folder.ledger().begun)
     if not is_finished(run_folder):
         raise RunError(f"{path} is not finished; finish it with 'fedce run --resume {path}' before it gets more rounds")
     if after.n_rounds <= n_done:
@@ -93,15 +94,24 @@ def _members(run_folder: RunFolder, participants: Participants) -> dict[str, Any
     for site in sorted(began.keys() & facts.keys()):
         if began[site] != facts[site]["fingerprint"]:
             raise RunError(f"site {site!r} has other data than before; restore them, or start a new run")
-    if run_folder.model_file.exists():
-        n_channels = read_tensors(run_folder.model_file)[1]["shape"][0]
-        if n_channels != participants.n_channels:
-            raise RunError(
-                f"the model takes images of {n_channels} channels, and a new member has {participants.n_channels}; "
-                "save its images as the others' are"
-            )
+    _check_model(run_folder, participants)
     joined, left = sorted(facts.keys() - began.keys()), sorted(began.keys() - facts.keys())
     return {"sites": facts, "came_and_went": {"joined": joined, "left": left}}
+
+
+def _check_model(run_folder: RunFolder, participants: Participants) -> None:
+    """The members' images and classes must be those of the run's models."""
+    models = [run_folder.model_file, *sorted(run_folder.site_model_file("").parent.glob("*.safetensors"))]
+    about = next((read_tensors(file)[1] for file in models if file.exists()), None)
+    if about is None:
+        return
+    if (n_channels := about["shape"][0]) != participants.n_channels:
+        raise RunError(
+            f"the model takes images of {n_channels} channels, and a new member has {participants.n_channels}; "
+            "save its images as the others' are"
+        )
+    if (known := list(about["classes"])) != (given := list(participants.first.classes)):
+        raise RunError(f"the model knows the classes {', '.join(known)}, and the data have {', '.join(given)}")
 
 
 def _as_known(run_folder: RunFolder) -> dict[str, Any]:

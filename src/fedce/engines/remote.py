@@ -18,54 +18,19 @@ from fedce.base.identity import is_signed
 from fedce.core.messages import Member, Reply, Task
 from fedce.core.params import Layout
 from fedce.engines.courier import Courier
+from fedce.engines.joining import Event, Known, Reports, Rules, check_author, check_member, key_of
 from fedce.engines.shared import Shelf
+from fedce.engines.waiting import Waiting
 from fedce.site.wire import Failure, Hello, MemberForm, Parcel, ReplyForm, Signed, kind_of, reply_from, task_parcel
 
 POLL_SECONDS = 0.1
 MEET_SECONDS = 1.0
-REMIND_SECONDS = 60.0
 MAX_TRIES = 3
 """How often a task is sent in one round to a site that does not answer."""
 FIRST_PAUSE, LONGEST_PAUSE = 2.0, 300.0
 """Seconds until a node that failed is asked again; the pause doubles each time."""
 MAX_OVER = 1000
 """At most this many unanswered parcels of earlier rounds are remembered; the oldest are dropped."""
-
-
-@dataclass(frozen=True)
-class Event:
-    """An event that members should find in the record."""
-
-    round_no: int | None
-    site: str
-    what: str
-    joined: "Known | None" = None
-
-
-@dataclass(frozen=True)
-class Known:
-    """A site that has joined: from then on its name belongs to its key."""
-
-    key: str
-    member: Member
-
-
-@dataclass(frozen=True)
-class Rules:
-    """Which sites may take part, and how long the server waits for them."""
-
-    run: str
-    """The run's identifier, so that no message of another run is accepted."""
-    members: Mapping[str, str]
-    """Name to public key. With "", the first key that comes with the name counts; without names, any site may join."""
-    min_sites: int
-    join_seconds: float
-    deadline_seconds: float | None
-    version: str
-    """The version of fedce; all sites must run the same one, or numbers could differ."""
-    classes: Mapping[str, tuple[int, ...]] | None = None
-    """The classes and the image size that the experiment states; otherwise the first site's would count."""
-    size: int | None = None
 
 
 @dataclass
@@ -87,6 +52,8 @@ class _Node:
     pause: float = FIRST_PAUSE
     asked: bool = False
     """Whether it was asked; a node that failed to answer is asked again."""
+    key: str = ""
+    """The key that it is to answer with, if it answered with another one: a site may have several."""
 
 
 class RemoteEngine:
@@ -96,9 +63,8 @@ class RemoteEngine:
         self,
         courier: Courier,
         rules: Rules,
-        note: Callable[[Event], None],
+        reports: Reports,
         known: Mapping[str, Known] | None = None,
-        notice: Callable[[str], None] = lambda message: None,
         shelf: Shelf | None = None,
         clock: Callable[[], float] = monotonic,
         pause: Callable[[float], None] = sleep,
@@ -107,7 +73,8 @@ class RemoteEngine:
         self._shelf = shelf or Shelf(Path(tempfile.gettempdir()))
         self.known: dict[str, Known] = dict(known or {})
         self.node_by_site: dict[str, str] = {}
-        self._note, self._notice, self._clock, self._pause = note, notice, clock, pause
+        self._reports, self._clock, self._pause = reports, clock, pause
+        self._waiting = Waiting(reports, clock)
         self._layout: Layout | None = None
         self._whole: Layout | None = None
         # In a resumed run, the sites that were there at its start have settled the network.
@@ -128,26 +95,42 @@ class RemoteEngine:
 
     def gather(self) -> dict[str, Member]:
         """Wait for the members; returns them, sorted by name."""
-        began = reminded = self._clock()
+        self._waiting.begin(None)
         while True:
             self._meet()
             self._collect({})
-            waited = self._clock() - began
-            missing = sorted(self.rules.members.keys() - self.node_by_site.keys())
+            missing = sorted(self.rules.members.keys() - self.node_by_site.keys() - self._gone)
             enough = len(self.node_by_site) >= self.rules.min_sites
-            if enough and ((self.rules.members and not missing) or waited >= self.rules.join_seconds):
+            if enough and ((self.rules.members and not missing) or self._waiting.seconds >= self.rules.join_seconds):
                 break
-            if self._clock() - reminded >= REMIND_SECONDS:
-                reminded = self._clock()
-                self._notice(f"waiting for {', '.join(missing) or 'sites'}; {len(self.node_by_site)} are there")
+            self._waiting.look(self.node_by_site, missing, self._n_unnamed)
             self._pause(POLL_SECONDS)
         return {name: self.known[name].member for name in sorted(self.known)}
+
+    @property
+    def _n_unnamed(self) -> int:
+        return len(self._nodes.keys() - set(self.node_by_site.values()))
 
     def sites(self, known: Sequence[str]) -> tuple[str, ...]:
         """The sites of the next round: all known so far, and those that have joined since."""
         self._meet()
         self._collect({})
-        return tuple(sorted({*known, *self.node_by_site}))
+        return tuple(sorted({*known, *self.node_by_site} - self._gone))
+
+    def change(self, site: str, key: str, gone: str) -> None:
+        """A site has another key from now on, or may no longer take part."""
+        before = self.known[site]
+        self.known[site] = replace(before, key=key, gone=gone)
+        # Nodes that were refused with this key are asked again, and now.
+        self._next_meeting = 0.0
+        seated = {*self.node_by_site.values()}
+        self._nodes = {node: found for node, found in self._nodes.items() if node in seated}
+        if gone and (node := self.node_by_site.pop(site, None)) is not None:
+            self._nodes[node] = _Node(ask_at=inf)
+
+    @property
+    def _gone(self) -> set[str]:
+        return {site for site, entry in self.known.items() if entry.gone}
 
     def here(self, sites: Sequence[str]) -> tuple[str, ...]:
         return tuple(site for site in sites if site in self.node_by_site)
@@ -158,9 +141,9 @@ class RemoteEngine:
         if tasks[0].action == "train":  # Later questions of a round may be about the models that came in it.
             self._shelf.clear()
         # A site may be killed at any time, so it keeps every round.
-        asked = _Asked({task.site: replace(task, persist=True) for task in tasks}, self._clock())
+        asked = _Asked({task.site: replace(task, persist=True) for task in tasks})
         needed = min(self.rules.min_sites, len(tasks))
-        reminded = self._clock()
+        self._waiting.begin(self._round_no)
         while asked.waiting:
             self._meet()
             self._send_what_is_due(asked)
@@ -169,9 +152,7 @@ class RemoteEngine:
             if asked.waiting and len(asked.replies) >= needed and self._waited_long_enough(asked):
                 self._tell_who_is_missing(asked)
                 break
-            if self._clock() - reminded >= REMIND_SECONDS:
-                reminded = self._clock()
-                self._notice(f"round {self._round_no + 1}: waiting for {', '.join(sorted(asked.waiting))}")
+            self._waiting.look(self.node_by_site, asked.waiting, self._n_unnamed)
             if asked.waiting:
                 self._pause(POLL_SECONDS)
         # Parcels that are still unanswered now belong to an earlier round.
@@ -187,7 +168,7 @@ class RemoteEngine:
             if node is not None and node not in busy and self._clock() >= asked.send_at[site]:
                 asked.tries[site] += 1
                 asked.send_at[site] = self._clock() + FIRST_PAUSE * asked.tries[site]
-                self._send(node, site, task_parcel(task, self.rules.run, self._n_channels))
+                self._send(node, site, task_parcel(task, self.rules.run, self._n_channels, self.known[site].key))
 
     def _give_up(self, asked: "_Asked", needed: int) -> None:
         """Leave a site out of the round if it does not answer or can't do its task, unless it is needed."""
@@ -200,7 +181,7 @@ class RemoteEngine:
     def _waited_long_enough(self, asked: "_Asked") -> bool:
         """Whether the deadline has passed, or no connected site could still answer."""
         limit = self.rules.deadline_seconds
-        late = limit is not None and self._clock() - asked.began >= limit
+        late = limit is not None and self._waiting.seconds >= limit
         return late or not any(site in self.node_by_site for site in asked.waiting)
 
     def _tell_who_is_missing(self, asked: "_Asked") -> None:
@@ -220,9 +201,9 @@ class RemoteEngine:
             del self._over[next(iter(self._over))]
 
     def _say(self, site: str, what: str) -> None:
-        self._note(Event(self._round_no, site, what))
+        self._reports.note(Event(self._round_no, site, what))
         if self._round_no is None:  # There is no ledger yet that could hold the event.
-            self._notice(f"{site}: {what}")
+            self._reports.notice(f"{site}: {what}")
 
     def _send(self, node: str, site: str, parcel: Parcel, nonce: str = "") -> None:
         ticket = self.courier.send(node, parcel, self._round_no or 0)
@@ -252,7 +233,8 @@ class RemoteEngine:
             if not found.asked and now >= found.ask_at:
                 found.asked = True
                 nonce = secrets.token_hex(16)
-                self._send(node, "", Parcel(Hello(run=self.rules.run, nonce=nonce).model_dump_json(), {}), nonce)
+                hello = Hello(run=self.rules.run, nonce=nonce, key=found.key)
+                self._send(node, "", Parcel(hello.model_dump_json(), {}), nonce)
 
     def _collect(self, waiting: dict[str, Task]) -> list[Reply]:
         """Take the answers that have come; a reply removes its site from `waiting`."""
@@ -319,7 +301,12 @@ class RemoteEngine:
                 raise _FailedError(Failure.read(signed.content).what)
             form = MemberForm.read(signed.content)
             name = form.name
-            self._check(form, signed, parcel.nonce)
+            check_author(form, signed, parcel.nonce, self.rules)
+            expected = key_of(name, self.known, self.rules)
+            if expected and form.key != expected and not node.key:
+                node.asked, node.key = False, expected
+                return
+            check_member(form, self.known, self.rules, self._n_channels)
         except _FailedError as error:
             if node.pause == FIRST_PAUSE:
                 self._say("?", f"node {parcel.node} did not name its site, and is asked again: {str(error)[:300]}")
@@ -333,7 +320,7 @@ class RemoteEngine:
         self.node_by_site[name] = parcel.node
         if name not in self.known:
             self.known[name] = Known(form.key, form.member)
-            self._note(Event(self._round_no, name, "joined", self.known[name]))
+            self._reports.note(Event(self._round_no, name, "joined", self.known[name]))
         else:
             self._say(name, "came back" if before is None else "came back under another address")
         if before is not None and before != parcel.node:
@@ -342,42 +329,6 @@ class RemoteEngine:
                 self._put_aside(ticket)
             if before in self._nodes:
                 self._nodes[before] = _Node(ask_at=inf)
-
-    def _check(self, form: MemberForm, signed: Signed, nonce: str) -> None:
-        if not is_signed(signed.content, signed.signature, form.key):
-            raise ReplyError("it does not hold the key that it shows")
-        if (form.run, form.nonce) != (self.rules.run, nonce):
-            raise ReplyError("its answer belongs to another question")
-        if self.rules.members and form.name not in self.rules.members:
-            raise ReplyError(f"{form.name!r} is not among the members")
-        if (expected := self.rules.members.get(form.name)) and form.key != expected:
-            raise ReplyError(f"it has another key than the member {form.name!r}")
-        if (version := form.versions.get("fedce")) != self.rules.version:
-            raise ReplyError(f"it runs fedce {version}, the server {self.rules.version}; all need the same")
-        known = self.known.get(form.name)
-        if known is not None and form.key != known.key:
-            raise ReplyError(f"it has another key than the site {form.name!r} that joined before")
-        if known is not None and form.fingerprint != known.member.fingerprint:
-            raise ReplyError("its data differ from those it joined with; restore them, or start a new run")
-        if self._n_channels and form.shape[0] > self._n_channels:
-            raise ReplyError(f"its images have {form.shape[0]} channels, the network takes {self._n_channels}")
-        its = form.member
-        if unknown := sorted(set(its.labelled) - its.classes.keys()):
-            raise ReplyError(f"it labels {unknown[0]!r}, which is not among its classes {', '.join(its.classes)}")
-        if self.rules.classes is not None and its.classes != self.rules.classes:
-            raise ReplyError(f"its classes are {its.classes}, the experiment's {self.rules.classes}")
-        if self.rules.size is not None and its.shape[1:] != (self.rules.size, self.rules.size):
-            raise ReplyError(f"its images are {its.shape[2]}x{its.shape[1]}, and data.size is {self.rules.size}")
-        first = next(iter(self.known.values()), None)
-        if first is not None:
-            ours = first.member
-            if ours.shape[1:] != its.shape[1:]:
-                raise ReplyError(
-                    f"its images are {its.shape[2]}x{its.shape[1]}, those of {ours.name!r} "
-                    f"{ours.shape[2]}x{ours.shape[1]}; set data.size"
-                )
-            if ours.classes != its.classes:
-                raise ReplyError(f"its classes are {its.classes}, those of {ours.name!r} {ours.classes}")
 
 
 class _FailedError(ReplyError):
@@ -389,7 +340,6 @@ class _Asked:
     """The tasks of one round, and which sites have not answered yet."""
 
     waiting: dict[str, Task]
-    began: float
     replies: list[Reply] = field(default_factory=list)
     tries: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     send_at: dict[str, float] = field(default_factory=lambda: defaultdict(float))

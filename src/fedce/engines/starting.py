@@ -9,93 +9,101 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from fedce import __version__, algorithms
+from fedce import __version__
 from fedce.base.config import Config, load_recorded, parse
-from fedce.base.errors import ConfigError, RunError
+from fedce.base.errors import ConfigError, RunError, short
 from fedce.base.recipes import PLAN
 from fedce.base.registry import load_object
-from fedce.base.tables import Guard
-from fedce.core.algorithm import Algorithm, State
+from fedce.core.algorithm import State
 from fedce.core.messages import Member
 from fedce.data import Sites, load_sites
+from fedce.data.cache import Notify
 from fedce.data.fingerprint import fingerprints_of
 from fedce.engines.courier import Courier
+from fedce.engines.joining import Event, Known, Reports, Rules
 from fedce.engines.local import LocalEngine
 from fedce.engines.prolonging import is_finished, prolong
-from fedce.engines.remote import Event, Known, RemoteEngine, Rules
+from fedce.engines.remote import RemoteEngine
 from fedce.engines.shared import Shelf
-from fedce.federation.lines import about_run, write_splits
+from fedce.federation.boundary import Boundary
+from fedce.federation.lines import about_run, config_digest, write_splits
 from fedce.federation.plan import FirstRound, Participants, Plan, resolve
-from fedce.federation.session import Observer, Result, check_config, check_unchanged, finish, signing, where_it_was
-from fedce.learning.planning import completed_by, plan_of, planned
+from fedce.federation.session import (
+    Observer,
+    Result,
+    check_config,
+    check_data,
+    check_unchanged,
+    finish,
+    record_saved_round,
+    signing,
+    where_it_was,
+)
+from fedce.learning.planning import Planned, completed_by, plan_of, planned
 from fedce.record.entries import Join
 from fedce.record.folder import RunFolder
+from fedce.record.notices import take_waiting
+from fedce.record.standing import Standings
+from fedce.tracking import check_installed
 
 CARRIERS = {name: f"fedce.engines.{name}:run_here" for name in ("flower", "nvflare")}
 """Functions that run an experiment on this machine with an engine that is made for many machines."""
+PATIENCE = 60.0
+"""Seconds that a coordinator waits for the one before it to end."""
 MEMBER = TypeAdapter(Member)
 """Reads a member from a ledger, where tuples have become lists."""
 
 
-def run(
-    sites: Sites | str = "fundus6",
-    algorithm: Algorithm | str = "fedce",
-    *,
-    out: str | Path,
-    rounds: int | None = None,
-    seed: int = 0,
-    guard: Guard = "standard",
-    workers: int = 0,
-    replace: bool = False,
-    settings: Mapping[str, Any] | None = None,
-    observer: Observer | None = None,
-) -> Result:
-    """Train one model across the sites; the record goes to the folder `out`.
-
-    `settings` are further tables of the experiment file, for example {"train": {"lr": 3e-4}}. What they leave out is
-    planned from the data, unless they name another recipe: {"recipe": "small"}.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> sites = load_sites("fundus6", scale="tiny")
-    >>> with TemporaryDirectory() as folder:
-    ...     result = run(sites, "fedce", rounds=1, out=f"{folder}/run", workers=1, settings={"recipe": "small"})
-    >>> list(result.contributions)
-    ['site1', 'site2', 'site3', 'site4', 'site5', 'site6']
-    >>> round(sum(result.contributions.values()), 6)
-    1.0
-    """
-    for table in ("data", "algorithm", "seed", "rounds", "guard"):
-        if table in (settings or {}):
-            raise ConfigError(f"settings: leave out {table!r}; it is set by sites, algorithm, seed, rounds or guard")
-    if isinstance(algorithm, str):
-        name, options = algorithm, {}
-    else:
-        name, options = algorithms.name_of(algorithm), algorithms.settings_of(algorithm)
-    config, members = _experiment_of(
-        {
-            "recipe": PLAN,
-            "seed": seed,
-            "rounds": rounds,
-            "guard": guard,
-            **(settings or {}),
-            "algorithm": {"name": name, **options},
-            "engine": {"workers": workers, **(settings or {}).get("engine", {})},
-        },
-        sites,
-    )
-    return conduct(config, Path(out), sites=members, replace=replace, observer=observer, command="fedce.run(...)")
-
-
-def _experiment_of(tree: Mapping[str, Any], sites: Sites | str) -> tuple[Config, Sites]:
-    """The experiment that these keys state, completed by a plan unless they name another recipe; and its sites."""
+def experiment_of(
+    tree: Mapping[str, Any], sites: Sites | str | Path, notify: Notify = lambda message: None
+) -> tuple[Config, Sites]:
+    """The experiment that these keys state, completed by a plan if their recipe is "plan", and its sites."""
     if not isinstance(sites, Sites):
-        config = planned({**tree, "data": {"source": str(sites)}}).config
-        return config, load_sites(config.data)
-    tree = {**tree, "data": sites.config.model_dump(exclude_unset=True)}
-    config = completed_by(tree, plan_of(fingerprints_of(sites))).config if tree["recipe"] == PLAN else parse(tree)
+        found = planned({**tree, "data": {"source": str(sites), **tree.get("data", {})}}, notify=notify)
+        _tell(found, notify)
+        return found.config, load_sites(found.config.data, notify=notify)
+    if refused := tree.get("data", {}).keys() - {"normalize"}:
+        key = min(refused)
+        raise ConfigError(f"settings: the sites are loaded, so data.{key} can't change; use load_sites(..., {key}=...)")
+    tree = {**tree, "data": {**sites.config.model_dump(exclude_unset=True), **tree.get("data", {})}}
+    if tree.get("recipe") == PLAN:
+        found = completed_by(tree, plan_of(fingerprints_of(sites), tree))
+        _tell(found, notify)
+    else:
+        found = Planned(parse(tree))
     # Loading does not depend on how training normalises grey values.
-    data = sites.config.model_copy(update={"normalize": config.data.normalize})
-    return config.model_copy(update={"data": data}), sites
+    data = sites.config.model_copy(update={"normalize": found.config.data.normalize})
+    return found.config.model_copy(update={"data": data}), sites
+
+
+def _tell(found: Planned, notify: Notify) -> None:
+    if found.chosen:
+        notify(found.line)
+
+
+def check_same(run_folder: RunFolder, config: Config, sites: Sites) -> None:
+    """Raise a RunError unless the folder holds a run of this experiment on these data, finished or not."""
+    here, asked = run_folder.config, resolve(config)
+    if config_digest(here) != config_digest(asked):
+        key, there, wanted = _first_difference(here.model_dump(mode="json"), asked.model_dump(mode="json"))
+        how = f", or 'fedce run --resume {run_folder.path} --rounds {wanted}' to train it further"
+        raise RunError(
+            f"{run_folder.path} holds another run: there {key} is {short(there)}, here {short(wanted)}; choose another "
+            f"out, or start anew with replace=True{how if key == 'rounds' and wanted > there else ''}"
+        )
+    # Sites of other engines state their data when they join.
+    if here.engine.name == "local" and run_folder.ledger().part is not None:
+        check_data(run_folder, {site.name: site.fingerprint for site in sites})
+
+
+def _first_difference(here: Mapping[str, Any], asked: Mapping[str, Any], table: str = "") -> tuple[str, Any, Any]:
+    """The first key whose values differ, and both values; the engine may differ."""
+    different = [key for key in dict.fromkeys([*asked, *here]) if here.get(key) != asked.get(key)]
+    key = next(key for key in different if (table, key) != ("", "engine"))
+    there, wanted = here.get(key), asked.get(key)
+    if not table and isinstance(there, Mapping) and isinstance(wanted, Mapping):
+        return _first_difference(there, wanted, f"{key}.")
+    return f"{table}{key}", there, wanted
 
 
 def conduct(
@@ -145,6 +153,7 @@ def execute(
     observer = observer or Observer()
     # Everything that can be refused is refused before the folder is made.
     resolved = resolve(config)
+    check_installed(resolved.tracking)
     participants = Participants(resolved, sites or load_sites(config.data, notify=observer.notice), first_round)
     state = participants.initial_state()
     run_folder = RunFolder.create(out, resolved, replace=replace)
@@ -208,20 +217,28 @@ def coordinate(
     if is_finished(run_folder):
         return Result(out, run_folder.results)
     resolved = resolve(config)
+    check_installed(resolved.tracking)
     if not run_folder.config_file.exists():
         run_folder = RunFolder.create(out, resolved)
-    with run_folder.lock(), Shelf(out) as shelf:
+    # A coordinator that is started again may find the one before still losing its engine, and with it the run.
+    with run_folder.lock(PATIENCE), Shelf(out) as shelf, run_folder.connections_shown():
         run_folder.mend_ledger()
         run_folder.settle()
         if not run_folder.lines():  # Before the first line, the experiment may still change.
             run_folder.write_config(resolved)
         run_folder.check_chain()
-        record = _RemoteRecord(run_folder, signing(run_folder, observer))
-        engine = RemoteEngine(courier, record.rules(resolved), record.note, record.known, observer.notice, shelf)
+        key = signing(run_folder, observer)
+        if run_folder.lines():  # What has come since the stop counts from here on, also for who may join.
+            record_saved_round(run_folder)
+            take_waiting(run_folder, observer.notice)
+        record = _RemoteRecord(run_folder, key)
+        reports = Reports(record.note, observer.notice, run_folder.write_connections)
+        engine = RemoteEngine(courier, record.rules(resolved), reports, record.known, shelf)
         plan = record.plan = Plan(resolved, engine.gather())
         engine.bind(plan.layout, plan.n_channels, plan.whole_layout)
         state = record.start(command)
-        return finish(run_folder, plan, state, engine, observer, report=True)
+        boundary = Boundary(run_folder, observer.notice, lambda site, now: engine.change(site, now.key, now.gone))
+        return finish(run_folder, plan, state, engine, observer, report=True, boundary=boundary)
 
 
 class _RemoteRecord:
@@ -235,8 +252,10 @@ class _RemoteRecord:
             raise RunError(f"{run_folder.path} holds a run of the local engine; choose another folder")
         self.run = (self.start_line.run if self.start_line else None) or secrets.token_hex(8)
         self.has_begun = self.start_line is not None
+        now = Standings.of(ledger).by_site if self.has_begun else {}
         self.known = {
-            line.site: Known(line.key, MEMBER.validate_python(line.content["member"])) for line in ledger.of(Join)
+            line.site: Known(now[line.site].key, MEMBER.validate_python(line.content["member"]), now[line.site].gone)
+            for line in ledger.of(Join)
         }
         self.plan: Plan | None = None
         self._early: list[Event] = []

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from fedce.base.errors import ReplyError
+from fedce.core.algorithm import State
 from fedce.core.ballot import REFERENCE, Ballot, Ballots, carried_by, models_without
 from fedce.core.draw import Draw
 from fedce.core.messages import MAX_MODELS, Reply, Task
@@ -13,11 +14,13 @@ from fedce.core.recorded import Flag
 from fedce.guard.border import (
     FAR_STATISTICS,
     HARMFUL_STATISTICS,
+    SHORTENED,
     STANDARD,
     Limits,
     flags_of,
     outliers_of,
     problem_of,
+    shortened,
     trained_of,
     weights_before,
 )
@@ -58,6 +61,8 @@ class Rules:
     detect: bool = False
     """Record what the free-rider detector needs."""
     leave_out: Sequence[str] = ()
+    gone: Callable[[int], Mapping[str, str]] = lambda round_no: {}
+    """Sites that may not take part in a round, with the reason: they withdrew, or their key is revoked."""
     tell_all: bool = False
     """Send every site the contributions of all sites, not only its own."""
     limits: Limits | None = STANDARD
@@ -93,6 +98,8 @@ class CheckedAsk:
     far: Mapping[str, float] = field(default_factory=dict)
     strangers: tuple[str, ...] = ()
     """Sites whose running statistics are not used."""
+    shortened: tuple[str, ...] = ()
+    """Sites whose update was too long."""
     n_models: int = 0
 
     def ask(self, tasks: Sequence[Task]) -> list[Reply]:
@@ -118,11 +125,16 @@ class CheckedAsk:
         outliers = outliers_of(sound, by_site, self.rules.limits.max_length) if self.rules.limits else {}
         self.rejected |= outliers
         usable = [reply for reply in sound if reply.site not in outliers]
+        if self.rules.limits:
+            short = shortened(usable, by_site, self.rules.limits.max_length)
+            self.shortened = tuple(short)
+            usable = [replace(reply, params=short.get(reply.site, reply.params)) for reply in usable]
         if tasks[0].action == "train":
             usable = self._with_useful_statistics(usable, by_site)
             for reply in usable:
                 task = by_site[reply.site]
-                if flags := flags_of(reply, task) + self._about_statistics(reply.site):
+                long = (SHORTENED,) if reply.site in self.shortened else ()
+                if flags := flags_of(reply, task) + long + self._about_statistics(reply.site):
                     self.flags[reply.site] = flags
                 self.replies[reply.site] = replace(reply, params=None)
                 if reply.params is not None:
@@ -177,10 +189,11 @@ class CheckedAsk:
             if task.site in answers and problem_of(answers[task.site], task) is None
         }
 
-    def ballot(self, tasks: Sequence[Task], mean: Params, rho: Mapping[str, float]) -> Ballot:
+    def ballot(self, tasks: Sequence[Task], after: State) -> Ballot:
         """How these tasks' sites, or the judge, score the common model and the models that lack a site."""
-        lacking = models_without(mean, self.models, rho)
-        carried = carried_by({site: self.models[site] for site in lacking}, self.start)
+        mean, trust = after.params, {site: facts.get("trust", 1.0) for site, facts in after.measured.items()}
+        lacking = models_without(mean, self.models, after.rho)
+        carried = carried_by({site: self.models[site] for site in lacking}, self.start, trust)
         models = [mean, *lacking.values()]
         if self.rules.judge is not None:
             return Ballot(tuple(lacking), {REFERENCE: self.rules.judge(models)}, carried)

@@ -39,6 +39,12 @@ def load_saved(path: Path, like: State) -> tuple[State, dict[str, Any] | None]:
     return state, about.get("entry")
 
 
+def saved_line(path: Path) -> dict[str, Any] | None:
+    """The ledger's line of a saved state's last round."""
+    entry: dict[str, Any] | None = read_tensors(path, run_again(path.parent))[1].get("entry")
+    return entry
+
+
 class Checkpoints:
     """Decides when to save: by the clock, so that not every quick round pays for it, and always at the end."""
 

@@ -23,7 +23,7 @@ from fedce.data import Sites
 from fedce.data.splits import NAMES
 from fedce.federation.loop import Round, missing_of
 from fedce.federation.plan import Plan
-from fedce.guard.guarded import flags_by_guard
+from fedce.guard.verdicts import flags_by_guard
 from fedce.learning.pretrained import file_of
 from fedce.record.attendance import NO_REPLY
 from fedce.record.folder import RunFolder
@@ -93,7 +93,9 @@ def digests_of(run_folder: RunFolder, replies: Mapping[str, Reply]) -> dict[str,
     return {str(file.relative_to(run_folder.path)): digest_of(file) for file in files if file.exists()}
 
 
-def end_line(plan: Plan, state: State, replies: Mapping[str, Reply], rejected: Mapping[str, str]) -> dict[str, Any]:
+def end_line(
+    plan: Plan, state: State, replies: Mapping[str, Reply], rejected: Mapping[str, str], gone: Mapping[str, str]
+) -> dict[str, Any]:
     """What the sites said of the final model, and everything else that results follow from."""
     return {
         "kind": "end",
@@ -108,7 +110,9 @@ def end_line(plan: Plan, state: State, replies: Mapping[str, Reply], rejected: M
         },
         **({"metrics": plan.measures.headings} if plan.measures.metrics else {}),
         "rejected": dict(rejected),
-        "missing": dict.fromkeys(sorted(plan.members.keys() - replies.keys() - rejected.keys()), NO_REPLY),
+        "missing": {
+            site: gone.get(site, NO_REPLY) for site in sorted(plan.members.keys() - replies.keys() - rejected.keys())
+        },
         "reconstruction": reconstructed_values(state),
         "exchanges": plan.algorithm.traits.exchanges,
         "n_parameters": plan.whole_layout.n_trainable,
@@ -175,6 +179,8 @@ def about_run(plan: Plan, run_folder: RunFolder) -> dict[str, Any]:
         # Empty if what each site gives to the others is measured; otherwise why it is not.
         "no_worth": plan.no_worth,
         "worth_rule": RULE,
+        # The paper's arithmetic knows no presence.
+        "presence": plan.config.guard != "off",
         "sites": sites,
     }
 
@@ -184,11 +190,11 @@ def config_digest(config: Config) -> str:
 
 
 def _decisive(config: Config) -> str:
-    """Digest of what may not change between a start and a resume: everything but the engine.
+    """Digest of what may not change between a start and a resume: everything but the engine and the trackers.
 
     Keys that came later count only if they are set, so that runs of earlier versions can still be resumed.
     """
-    exclude: dict[str, Any] = {"engine": True}
+    exclude: dict[str, Any] = {"engine": True, "tracking": True}
     for key, default in LATER.items():
         table, _, name = key.rpartition(".")
         if getattr(getattr(config, table) if table else config, name) == default:

@@ -1,11 +1,12 @@
 """The round loop: ask the sites, check their answers, let the algorithm aggregate. There is no other loop."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 
 import numpy as np
 
+from fedce.base.errors import ReplyError
 from fedce.core.algorithm import Algorithm, State
 from fedce.core.ballot import Ballot
 from fedce.core.best import best_round, has_stalled
@@ -50,6 +51,8 @@ class Round:
     seconds: float
     ballot: Ballot | None = None
     """How the sites scored models that lack one of them, if this was measured."""
+    gone: Mapping[str, str] = field(default_factory=dict)
+    """Sites that may no longer take part, with the reason."""
 
     @property
     def shares(self) -> Mapping[str, float]:
@@ -75,8 +78,11 @@ def rounds(
     has_common_model = algorithm.traits.exchanges and not algorithm.traits.personal
     while state.round_no < n_rounds and not has_stalled(state.scores, rules.patience):
         start = perf_counter()
-        out = (*rules.leave_out, *state.expelled)
+        gone = rules.gone(state.round_no)
+        out = (*rules.leave_out, *state.expelled, *gone)
         everybody = tuple(site for site in engine.sites(state.sites) if site not in out)
+        if not everybody:
+            raise ReplyError(f"round {state.round_no + 1}: no site is left ({_listed(gone) or 'all are expelled'})")
         draws = draws_of(everybody, state.draws)
         # A round that is too small without the absent sites waits for them, as it does if no sites are drawn.
         here = engine.here(everybody) if draw else everybody
@@ -99,6 +105,7 @@ def rounds(
                 sites=sites,
                 expelled=expelled,
                 strangers=checked.strangers,
+                shortened=checked.shortened,
                 scores=scores,
                 best=state.params if is_best else state.best,
             ),
@@ -122,7 +129,12 @@ def rounds(
             n_models=checked.n_models,
             seconds=perf_counter() - start,
             ballot=ballot,
+            gone=gone,
         )
+
+
+def _listed(reasons: Mapping[str, str]) -> str:
+    return "; ".join(f"{site}: {reason}" for site, reason in reasons.items())
 
 
 def _ballot(algorithm: Algorithm, after: State, checked: CheckedAsk, rules: Rules) -> Ballot | None:
@@ -131,7 +143,7 @@ def _ballot(algorithm: Algorithm, after: State, checked: CheckedAsk, rules: Rule
     if rules.ballots is None or not rules.ballots.is_due(round_no, len(sites)):
         return None
     tasks = [replace(algorithm.task(after, site), round_no=round_no) for site in rules.ballots.scorers_of(sites)]
-    return checked.ballot(tasks, after.params, after.rho)
+    return checked.ballot(tasks, after)
 
 
 def missing_of(done: Round, members: Iterable[str], leave_out: Sequence[str]) -> dict[str, str]:
@@ -144,7 +156,7 @@ def missing_of(done: Round, members: Iterable[str], leave_out: Sequence[str]) ->
         NOT_DRAWN: done.state.draws,
     }
     return {
-        site: next((reason for reason, sites in reasons.items() if site in sites), NOT_THERE)
+        site: done.gone.get(site) or next((reason for reason, sites in reasons.items() if site in sites), NOT_THERE)
         for site in members
         if site not in (*done.replies, *done.rejected)
     }

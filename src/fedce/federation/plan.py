@@ -26,12 +26,13 @@ from fedce.federation.reference import Reference, reference_images
 from fedce.guard.border import Limits
 from fedce.learning import networks
 from fedce.learning.learner import Learner, learner_for
-from fedce.learning.losses import loss_path
+from fedce.learning.losses import check_weights, loss_path
 from fedce.learning.metrics import Measures, metric_path
 from fedce.learning.pretrained import start_from
 from fedce.site import attacks
 from fedce.site.hospital import member_of, perform
 from fedce.site.own import ForItself
+from fedce.tracking import absolute
 
 
 class Plan:
@@ -55,6 +56,8 @@ class Plan:
                 "model.norm = 'site-affine': with estimate='site' a site measures its own novelty by the common "
                 "update, which has no scale and shift then; set model.norm to site, or estimate to server"
             )
+        for member in members.values():
+            check_weights(config.train.class_weights, tuple(member.classes), member.scored, member.name)
         for kind in config.freerider.plant.values():
             attacks.attack_of(kind)
         for site in (*config.leave_out, *config.freerider.plant, *config.worth.scorers):
@@ -154,7 +157,7 @@ class Plan:
         """The coordinator's reference set, if models are scored on one."""
         if self.no_worth or self.config.worth.reference is None:
             return None
-        images = reference_images(self.config, (self.n_channels, *self.first.shape[1:]))
+        images = reference_images(self.config, (self.n_channels, *self.first.shape[1:]), self.first.classes)
         return Reference(images, self.learner, tuple(self.first.classes))
 
     def initial_state(self) -> State:
@@ -230,7 +233,14 @@ class Participants(Plan):
         reply, memory = perform(
             self.algorithm, self.hospital(task.site), task, memory, self.learner.initial, self.wanted
         )
-        return attacks.said(reply, self.config.freerider.plant.get(task.site)), memory
+        plant = self.config.freerider.plant
+        kind = plant.get(task.site)
+        there = [site for site in self.members if site not in self.config.leave_out]
+        return attacks.said(reply, kind, attacks.models_without_them(kind, there, len(task.models), plant)), memory
+
+    def is_there(self, task: Task) -> bool:
+        """Whether the task's site answers; a planted cheat may stay away."""
+        return attacks.is_there(task, self.config.n_rounds, self.config.freerider.plant)
 
     def play_first_round(self) -> FirstRound:
         """What each site does in the first round; it does not depend on the other sites."""
@@ -274,7 +284,8 @@ def resolve(config: Config) -> Config:
     model = config.model.model_copy(update={"norm": norm, "start": start})
     reference = str(Path(config.worth.reference).resolve()) if config.worth.reference else None
     worth = config.worth.model_copy(update={"reference": reference})
-    return config.model_copy(update={"algorithm": table, "data": data, "model": model, "worth": worth})
+    tables = {"algorithm": table, "data": data, "model": model, "worth": worth}
+    return config.model_copy(update={**tables, "tracking": absolute(config.tracking)})
 
 
 def with_paths(config: Config) -> Config:

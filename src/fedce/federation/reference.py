@@ -10,6 +10,8 @@ from fedce.base.config import Config
 from fedce.base.errors import ConfigError
 from fedce.core.params import Params, completed
 from fedce.data import SiteData
+from fedce.data.labels import classes_for_others
+from fedce.data.pixels import Classes
 from fedce.data.shape import settled
 from fedce.data.sites import load_labelled
 from fedce.data.splits import Split
@@ -35,14 +37,19 @@ class Reference:
         return self.hospital.adapted(completed(model, self.learner.initial))
 
 
-def reference_images(config: Config, shape: tuple[int, ...]) -> SiteData:
-    """The images that `worth.reference` names; `shape`: (channels, height, width) of what the network sees."""
+def reference_images(config: Config, shape: tuple[int, ...], classes: Classes) -> SiteData:
+    """The images that `worth.reference` names, with the sites' classes; `shape` is (channels, height, width)."""
     assert config.worth.reference is not None
     folder = Path(config.worth.reference).resolve()
     if not folder.is_dir():
         raise ConfigError(f"worth.reference: expected a folder of labelled images, and {folder} is not a folder")
-    reading = settled(config.data).model_copy(update={"sites": (), "shards": 1, "root": None, "groups": []})
-    data: SiteData = load_labelled(reading, folder)[0]
+    own = {"sites": (), "shards": 1, "root": None, "groups": [], "classes": classes_for_others(config.data, classes)}
+    reading = settled(config.data).model_copy(update=own)
+    found = load_labelled(reading, folder)
+    if len(found) > 1:
+        names = ", ".join(site.name for site in found)
+        raise ConfigError(f"worth.reference: {folder} holds several sites ({names}); name the folder of one of them")
+    data: SiteData = found[0]
     if data.shape != shape:
         raise ConfigError(
             f"worth.reference: images in {folder} have {_size(data.shape)} channels and pixels, and the "

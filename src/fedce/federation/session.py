@@ -15,7 +15,8 @@ from fedce.core.messages import Choice, Member, Reply
 from fedce.core.params import Params, completed, pooled, to_named
 from fedce.data.pixels import written_values
 from fedce.federation.asking import Engine, Rules
-from fedce.federation.checkpoint import Checkpoints, load_saved
+from fedce.federation.boundary import Boundary
+from fedce.federation.checkpoint import Checkpoints, load_saved, saved_line
 from fedce.federation.lines import best_model, digests_of, end_line, round_line
 from fedce.federation.loop import evaluate, rounds
 from fedce.federation.plan import Participants, Plan
@@ -26,6 +27,7 @@ from fedce.record.folder import RunFolder
 from fedce.record.ledger import FORMAT
 from fedce.record.results import results_of
 from fedce.site.cases import cases_csv
+from fedce.tracking.following import Tracking
 
 
 class RoundSeen(Protocol):
@@ -54,7 +56,7 @@ class Observer:
 
 @dataclass(frozen=True)
 class Result:
-    """A finished run.
+    """What a session gives: where the run is, and its results. `fedce.Result` adds what a user does with a run.
 
     >>> result = Result(Path("runs/example"), {"contributions": {"north": 0.75, "south": 0.25}})
     >>> result.contributions["north"]
@@ -64,6 +66,8 @@ class Result:
     folder: Path
     values: Mapping[str, Any]
     """Everything in results.json."""
+    failed_trackers: frozenset[str] = frozenset()
+    """Trackers that could not be reached during the rounds; a notice has named them."""
 
     @property
     def contributions(self) -> dict[str, float]:
@@ -78,12 +82,6 @@ class Result:
     @property
     def fairness(self) -> dict[str, float]:
         return dict(self.values["fairness"])
-
-    def plot(self, path: str | Path) -> Path:
-        """Save a picture of the contributions over the rounds (PNG, SVG or PDF, by the file name's ending)."""
-        from fedce.pictures.plots import save_contributions
-
-        return save_contributions(RunFolder.open(self.folder).rounds(), Path(path))
 
 
 def signing(run_folder: RunFolder, observer: Observer) -> dict[str, str]:
@@ -102,18 +100,33 @@ def where_it_was(run_folder: RunFolder, plan: Plan) -> State:
     if not run_folder.state_file.exists():
         return plan.initial_state()
     state, line = load_saved(run_folder.state_file, plan.initial_state())
-    if line is not None and line["round"] not in {done.round_no for done in run_folder.rounds()}:
-        run_folder.append(line)
+    _record_if_missing(run_folder, line)
     if isinstance(plan, Participants) and isinstance(run_folder.ledger().part, Continued):
         gone = {*plan.config.leave_out, *state.expelled}
         state = replace(state, sites=tuple(sorted(plan.members.keys() - gone)))
     return state
 
 
+def record_saved_round(run_folder: RunFolder) -> None:
+    """Record a round that was saved just before a kill, so that whatever comes next follows it in the ledger."""
+    if run_folder.state_file.exists():
+        _record_if_missing(run_folder, saved_line(run_folder.state_file))
+
+
+def _record_if_missing(run_folder: RunFolder, line: Mapping[str, Any] | None) -> None:
+    if line is not None and line["round"] not in {done.round_no for done in run_folder.rounds()}:
+        run_folder.append(line)
+
+
 def check_unchanged(run_folder: RunFolder, part: Session, about: Mapping[str, Any]) -> None:
     """Raise a RunError unless the run is continued with the data and settings that it was started with."""
+    check_data(run_folder, {site: facts["fingerprint"] for site, facts in about["sites"].items()})
+    check_config(run_folder, part, about)
+
+
+def check_data(run_folder: RunFolder, goes_on: Mapping[str, str]) -> None:
+    """Raise a RunError unless these fingerprints of the sites' data are those that the run was started with."""
     began = run_folder.ledger().fingerprints
-    goes_on = {site: facts["fingerprint"] for site, facts in about["sites"].items()}
     for site in sorted(began.keys() | goes_on.keys()):
         before, now = began.get(site), goes_on.get(site)
         if before != now:
@@ -121,15 +134,19 @@ def check_unchanged(run_folder: RunFolder, part: Session, about: Mapping[str, An
             raise RunError(
                 f"site {site!r} {what} since {run_folder.path} was started; restore it as it was, or start a new run"
             )
-    check_config(run_folder, part, about)
+
+
+def check_format(run_folder: RunFolder, part: Session) -> None:
+    """Refuse to add lines of this version to a ledger of another one."""
+    if part.format != FORMAT:
+        raise RunError(
+            f"{run_folder.ledger_file} has format {part.format}, and this version of fedce writes format {FORMAT}; "
+            "go on with the version that began the run, or start a new run"
+        )
 
 
 def check_config(run_folder: RunFolder, part: Session, about: Mapping[str, Any]) -> None:
-    if (begun := part.format) != FORMAT:
-        raise RunError(
-            f"{run_folder.ledger_file} has format {begun}, and this version of fedce writes format {FORMAT}; "
-            "finish the run with the version that began it, or start a new run"
-        )
+    check_format(run_folder, part)
     if part.config != about["config"]:
         raise RunError(
             f"{run_folder.config_file} was changed since the run was started; restore it, or start a new run"
@@ -143,9 +160,11 @@ def finish(
     engine: Engine,
     observer: Observer,
     report: bool,
+    boundary: Boundary | None = None,
 ) -> Result:
     """Run the rounds that are left, evaluate, and write the results."""
     config = plan.config
+    boundary = boundary or Boundary(run_folder, observer.notice)
     recorded = {line.round_no: line for line in run_folder.rounds()}
     remote, tell_all = config.engine.name != "local", config.engine.tell == "all"
     # A site that is not drawn when the others save would lose what it has learned since its last save.
@@ -163,6 +182,7 @@ def finish(
         persist=checkpoints.persist,
         detect=plan.detects,
         leave_out=config.leave_out,
+        gone=boundary.gone,
         tell_all=tell_all,
         limits=plan.limits,
         draw=Draw(config.sites_per_round, config.seed) if config.sites_per_round else None,
@@ -170,28 +190,31 @@ def finish(
         ballots=plan.ballots,
         judge=plan.judge,
     )
-    for done in rounds(plan.algorithm, state, engine, n_rounds, rules):
-        content = round_line(done, plan.members, config.leave_out)
-        line = run_folder.checked(content)
-        assert isinstance(line, Round)
-        # The state first: a round that was saved but not yet recorded is recorded on resume.
-        checkpoints.save(run_folder.state_file, done.state, content)
-        if done.round_no in recorded:
-            _check_same(run_folder, recorded[done.round_no], line)
-        else:
-            run_folder.append(content)
-        state = done.state
-        observer.round(done)
+    # The trackers with which the run was started: a later call may come from elsewhere.
+    with Tracking(run_folder, run_folder.config.tracking, observer.notice) as tracking:
+        for done in rounds(plan.algorithm, state, engine, n_rounds, rules):
+            content = round_line(done, plan.members, config.leave_out)
+            line = run_folder.checked(content)
+            assert isinstance(line, Round)
+            # The state first: a round that was saved but not yet recorded is recorded on resume.
+            checkpoints.save(run_folder.state_file, done.state, content)
+            if done.round_no in recorded:
+                _check_same(run_folder, recorded[done.round_no], line)
+            else:
+                run_folder.append(content)
+            state = done.state
+            observer.round(done)
+            tracking.look()
     state = replace(state, params=plan.algorithm.returned(state))
-    replies, rejected = evaluate(
-        plan.algorithm, state, engine, sorted(plan.members), tell_all, plan.measures, plan.whole_layout
-    )
+    gone = boundary.gone(state.round_no)
+    here = sorted(plan.members.keys() - gone.keys())
+    replies, rejected = evaluate(plan.algorithm, state, engine, here, tell_all, plan.measures, plan.whole_layout)
     if not replies:
         raise ReplyError(f"no site could evaluate the model ({rejected or 'no replies'})")
     _write_models(run_folder, plan, state, replies)
     # Evaluations recorded before a kill count, even if a site did not answer a second time.
     if run_folder.ledger().end is None:
-        end = end_line(plan, state, replies, rejected)
+        end = end_line(plan, state, replies, rejected, gone)
         _write_cases(run_folder, replies)
         if report and isinstance(plan, Participants):
             examples = _examples(plan, state, replies)
@@ -201,7 +224,7 @@ def finish(
     # An existing page would show earlier results, and would be taken for this run's report.
     run_folder.report_file.unlink(missing_ok=True)
     run_folder.write_results(results_of(config, run_folder.ledger(), over_rounds=report))
-    return Result(run_folder.path, run_folder.results)
+    return Result(run_folder.path, run_folder.results, tracking.failed)
 
 
 def _check_same(run_folder: RunFolder, recorded: Round, again: Round) -> None:
@@ -225,6 +248,7 @@ def _write_models(run_folder: RunFolder, plan: Plan, state: State, replies: Mapp
             "written": written_values(classes, [member.mask_values for member in trained_by]),
             "shape": (plan.n_channels, *plan.spatial),
             "volumes": any(member.volumes for member in plan.members.values()),
+            "modalities": any(member.modalities for member in plan.members.values()),
         }
         write_tensors(path, to_named(params), about)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import isinf, sqrt
+from math import isinf
 from statistics import median
 
 import numpy as np
@@ -12,8 +12,8 @@ from fedce.base.ranges import (
     IMAGES,
     LOSS,
     MAX_METRICS,
-    MAX_REPLICATES,
     METRIC,
+    N_REPLICATES,
     NOVELTY,
     SCORE,
     SECONDS,
@@ -26,14 +26,18 @@ from fedce.core.recorded import Flag
 from fedce.core.weights import normalise
 from fedce.guard.sign import ZERO_UPDATE
 
+FURTHER = 20.0
+"""Running statistics may go this many times as far as updates."""
 MAX_STEPS = 1000.0
 """A site may count at most this many times the round's median of new batches."""
 FAR_STATISTICS = Flag("far statistics", "its running statistics are beyond what images give: they were not used")
 HARMFUL_STATISTICS = Flag(
     "harmful statistics", "with its running statistics the model does worse at the other sites: they were not used"
 )
+SHORTENED = Flag("shortened", "its update was far longer than the others' and was shortened")
 SEEN_AT_THE_BORDER = (
     ZERO_UPDATE,
+    SHORTENED,
     FAR_STATISTICS,
     HARMFUL_STATISTICS,
     Flag("far statistics", "running statistics far from the others', not used"),
@@ -46,7 +50,7 @@ class Limits:
     """What the guard checks in a model before the algorithm sees it, by comparison with the round's other models."""
 
     max_length: float = 6.0
-    """Reject an update longer than this multiple of the round's median length; inf: never reject."""
+    """Shorten an update that is longer than this multiple of the round's median length; inf: never."""
     statistics: bool = True
     """Whether running statistics are checked (guard/statistics.py); off if every site keeps its own."""
 
@@ -90,8 +94,8 @@ def problem_of(reply: Reply, task: Task | None, needs_model: bool = True, layout
             return f"{name} {value} is not in {allowed}"
     if any(low > high for low, high in _intervals_of(reply)):
         return "sent an interval whose low end is above its high end"
-    if len(reply.error_replicates) > MAX_REPLICATES:
-        return f"sent {len(reply.error_replicates)} replicates of its error, at most {MAX_REPLICATES} are taken"
+    if len(reply.error_replicates) not in (0, N_REPLICATES):
+        return f"sent {len(reply.error_replicates)} replicates of its error, and {N_REPLICATES} were asked for"
     if task.action == "evaluate" and (reply.evaluation is None or not reply.evaluation.test_dice_by_class):
         return "sent no evaluation"
     if reply.evaluation is not None and (problem := _problem_of_metrics(reply.evaluation)):
@@ -117,10 +121,38 @@ def _problem_of_model(params: Params, layout: Layout) -> str | None:
 
 
 def outliers_of(replies: Sequence[Reply], tasks: Mapping[str, Task], most: float) -> dict[str, str]:
-    """Models that are too far from the round's median; fewer than three models have no median."""
+    """Models whose counts or statistics are too far from the round's median; fewer than three have no median."""
     if len(trained := trained_of(replies, tasks)) < 3 or isinf(most):
         return {}
-    return _odd_counts(trained, tasks) | _too_long(trained, tasks, most)
+    layout = next(iter(tasks.values())).params.layout
+    # Running statistics differ more from site to site than trained values.
+    limit, statistics = FURTHER * most, slice(layout.n_trainable, layout.n_averaged)
+    reason = f"its change of statistics is more than {limit:g} times as long as the median"
+    far = dict.fromkeys(_too_long(trained, tasks, statistics, limit), reason)
+    endless = {
+        reply.site: "its update is too long for its length to be measured"
+        for reply in trained
+        if isinf(_length(reply, tasks[reply.site], slice(0, layout.n_trainable)))
+    }
+    return _odd_counts(trained, tasks) | far | endless
+
+
+def shortened(replies: Sequence[Reply], tasks: Mapping[str, Task], most: float) -> dict[str, Params]:
+    """Sites whose update is longer than `most` medians, with their models at this length.
+
+    More images are more steps and a longer update, so a large honest site may come here. Nothing that a site says of
+    itself makes its update's limit longer.
+    """
+    if len(trained := trained_of(replies, tasks)) < 3 or isinf(most):
+        return {}
+    part = slice(0, next(iter(tasks.values())).params.layout.n_trainable)
+    models = {reply.site: reply.params for reply in trained if reply.params is not None}
+    found = {}
+    for site, factor in _too_long(trained, tasks, part, most).items():
+        vector, start = models[site].vector.copy(), tasks[site].params.vector[part]
+        vector[part] = start + np.float32(factor) * (vector[part] - start)
+        found[site] = Params(models[site].layout, vector)
+    return found
 
 
 def trained_of(replies: Sequence[Reply], tasks: Mapping[str, Task]) -> list[Reply]:
@@ -139,27 +171,11 @@ def _odd_counts(trained: Sequence[Reply], tasks: Mapping[str, Task]) -> dict[str
     return {site: reason for site, count in steps.items() if count > allowed}
 
 
-def _too_long(trained: Sequence[Reply], tasks: Mapping[str, Task], most: float) -> dict[str, str]:
-    """More images are more steps: lengths grow about with the root of the number of images, which is allowed for within
-    limits, because the number is the site's own claim.
-    """
-    layout = next(iter(tasks.values())).params.layout
-    images = median(reply.n_train for reply in trained)
-    rejected = {}
-    # Running statistics differ more from site to site than trained values.
-    for what, part, limit in (
-        ("update", slice(0, layout.n_trainable), most),
-        ("change of statistics", slice(layout.n_trainable, layout.n_averaged), 20 * most),
-    ):
-        lengths = {
-            reply.site: _length(reply, tasks[reply.site], part) / min(max(sqrt(reply.n_train / images), 0.5), 4.0)
-            for reply in trained
-        }
-        allowed = limit * median(lengths.values())
-        for site, length in lengths.items():
-            if length > allowed > 0:
-                rejected[site] = f"its {what} is more than {limit:g} times as long as the median"
-    return rejected
+def _too_long(trained: Sequence[Reply], tasks: Mapping[str, Task], part: slice, limit: float) -> dict[str, float]:
+    """Sites whose change of this part is too long, and the factor that brings it to the limit."""
+    lengths = {reply.site: _length(reply, tasks[reply.site], part) for reply in trained}
+    allowed = limit * median(lengths.values())
+    return {site: allowed / length for site, length in lengths.items() if length > allowed > 0}
 
 
 def _length(reply: Reply, task: Task, part: slice) -> float:

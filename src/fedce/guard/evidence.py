@@ -7,8 +7,8 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from math import inf
-from statistics import median, median_high
+from math import inf, sqrt
+from statistics import fmean, median, median_high, pstdev
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,13 +41,10 @@ LEAST_ROOM = 0.4
 the way to identity."""
 LEAST_SITES_FOR_TWINS = 5
 """Among fewer sites, two ordinary ones beside rare ones look like twins."""
-FIRST_CLAIMS = 10
-"""During this many first rounds, honest sites fare hardly worse without their own part in the model than its weight
-says."""
-SLACK, LATE_SLACK = 0.1, 0.55
-"""By how much more than its weight a site may fare worse without its own part in the model: SLACK in the first rounds,
-and for good if the site claimed more then; LATE_SLACK later. With batch norm and plain SGD an honest rare site comes to
-0.27 late in a run, because the others' model does not have the statistics of its images."""
+FAR_OFF, ROUNDED = 6.0, 0.002
+"""The mean of resampled errors lies within so many standard errors, and rounding, of the error."""
+ROUNDS_OF_LENGTHS = 5
+"""After this many rounds it is known how long a site's updates usually are."""
 ROUNDS_OF_COHERENCE = 3
 KEPT = 20
 """The last 20 updates of a site are kept; sending one of them again is a sign."""
@@ -67,11 +64,21 @@ class Claim:
     """The site's mean agreement with the others, up to the last round."""
     rounds_alike: Mapping[str, int] = field(default_factory=dict)
     """Sites alike this one, and for how many rounds in a row, up to the last round."""
+    opposites: Mapping[str, tuple[int, float]] = field(default_factory=dict)
+    """Sites whose own direction cancels this one's, for how many rounds in a row up to the last one, and how much."""
 
     @property
     def excess(self) -> float | None:
         """The site's error without its part in the model, minus its error with it."""
         return None if self.error is None or self.score is None else self.error - (1 - self.score)
+
+    @property
+    def is_supported(self) -> bool:
+        """Whether an error is claimed, and the errors on resampled cases vary around it."""
+        if self.error is None or not self.replicates:
+            return self.error is not None
+        n = len(self.replicates)
+        return abs(fmean(self.replicates) - self.error) <= FAR_OFF * pstdev(self.replicates) / sqrt(n) + ROUNDED
 
     @property
     def is_uniform(self) -> bool:
@@ -100,8 +107,10 @@ class Updates:
     suspects: Container[str] = ()
     """Sites that went against the others or themselves before, and have not returned."""
     round_no: int = TWINS_FROM
-    doubted: Container[str] = ()
-    """Sites that contradicted themselves in the first rounds."""
+    moved: Mapping[str, float] = field(default_factory=dict)
+    """How far each site's part moved the model that it was sent: squared distances."""
+    lengths_before: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    """Lengths of each site's last updates, in medians of their rounds."""
 
     @cached_property
     def _norms(self) -> NDArray[np.float64]:
@@ -136,6 +145,13 @@ class Updates:
         own = self.own_coherence
         return {site: _relative(own[site], [value for other, value in own.items() if other != site]) for site in own}
 
+    def jump(self, site: str) -> float | None:
+        """How much longer the update is than the site's updates usually are."""
+        before = self.lengths_before.get(site, ())
+        if len(before) < ROUNDS_OF_LENGTHS or (usual := median(before)) <= 0:
+            return None
+        return self.lengths[site] / usual
+
     def turn(self, site: str) -> float | None:
         """Cosine of the site's update with its own last one."""
         kept = self.kept[site]
@@ -143,6 +159,15 @@ class Updates:
 
     def repetition(self, site: str) -> float | None:
         return _repetition(self.kept[site], self.kept.get(""))
+
+    def distance(self, site: str) -> float:
+        return self.moved.get(site, 0.0)
+
+    def excess(self, site: str) -> float | None:
+        return self.claims[site].excess if self.claims[site].is_supported else None
+
+    def owes_error(self, site: str) -> bool:
+        return site in self.moved and not self.claims[site].is_supported
 
 
 @dataclass(frozen=True)
@@ -229,10 +254,6 @@ class Likenesses:
         rounds_alike = {sites[j]: max(before.get(sites[j], 0) + 1, ROUNDS_ALIKE if is_copy[j] else 0) for j in now}
         twins = {sites[j]: float(alike[j]) for j in now if rounds_alike[sites[j]] >= ROUNDS_ALIKE}
         return Alike(float(likeness.max()), rounds_alike, twins)
-
-
-def slack_of(is_doubted: bool, round_no: int) -> float:
-    return SLACK if is_doubted or round_no <= FIRST_CLAIMS else LATE_SLACK
 
 
 def _agreement(cosines: NDArray[np.float64], voices: Sequence[int], i: int) -> float | None:

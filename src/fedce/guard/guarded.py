@@ -4,7 +4,7 @@ The algorithm is unaware of the guard. docs/trust.md says what is found and what
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,50 +14,18 @@ from fedce.core.algorithm import Aggregated, Answers, Ask, Replayer, State, Term
 from fedce.core.credit import Credit, Gains
 from fedce.core.messages import Reply
 from fedce.core.params import Params, sketch
-from fedce.core.recorded import Facts, Flag
+from fedce.core.recorded import Facts
 from fedce.core.weights import normalise
 from fedce.core.wrapping import Wrapping, of_inner
-from fedce.guard.evidence import FIRST_CLAIMS, Claim, Updates, sketches_with, slack_of
+from fedce.guard.claims import Book, Books, squared_distances
+from fedce.guard.evidence import Claim, Updates, sketches_with
 from fedce.guard.signs import Signs, look
+from fedce.guard.verdicts import Verdict, believed_errors, books_of, lengths_with, suspects_after, with_bounds
 
 PROBATION = 5
 """Number of rounds after which the guard knows a site."""
 NOVELTY_SLACK = 0.05
 """A site's own measure of Eq. 2 may exceed the server's by this much."""
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What the guard makes of one site in one round."""
-
-    err: float | None
-    """The error without the site, as the site claims it."""
-    signs: Signs
-    trust: float = 1.0
-    """The part of the site's gains that counts; 0: nothing of its reply is used."""
-    most: float | None = None
-    """The largest error that is believed; None: any error is."""
-    past: float = 1.0
-    """The part of what the site earned in earlier rounds that counts from now on."""
-
-    @classmethod
-    def of(cls, err: float | None, signs: Signs) -> "Verdict":
-        most = None
-        if signs.contradicts_itself and err is not None and signs.excess is not None:
-            most = max(err - signs.excess, 0.0)
-        return cls(err, signs, signs.trust, most, signs.past)
-
-    @classmethod
-    def read(cls, facts: Facts) -> "Verdict":
-        return cls(facts["err"], Signs(**facts["signs"]), facts["trust"], facts["most"], facts.get("past", 1.0))
-
-    @property
-    def recorded(self) -> dict[str, Any]:
-        return {"trust": self.trust, "most": self.most, "past": self.past, "signs": asdict(self.signs)}
-
-    @property
-    def believed(self) -> float | None:
-        return self.err if self.err is None or self.most is None else min(self.err, self.most)
 
 
 @dataclass(frozen=True)
@@ -69,8 +37,12 @@ class GuardState:
     """Sketches of each site's last updates."""
     suspects: tuple[str, ...] = ()
     """Sites that went against the others, and have not returned."""
-    doubted: tuple[str, ...] = ()
-    """Sites that contradicted themselves in the first rounds."""
+    moved: Mapping[str, float] = field(default_factory=dict)
+    """How far the part of each site moved the last common model: squared distances."""
+    books: Mapping[str, Book] = field(default_factory=dict)
+    """What each site claimed so far beyond what its own score says."""
+    lengths: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """Lengths of each site's last updates that were used, in medians of their rounds."""
     verdicts: Mapping[str, Verdict] = field(default_factory=dict)
     """The verdicts of the last round."""
 
@@ -143,17 +115,20 @@ class Guarded(Wrapping):
                 entered,
                 suspects=own.suspects,
                 round_no=state.round_no,
-                doubted=own.doubted,
+                moved={site: far for site, far in own.moved.items() if site not in state.strangers + state.shortened},
+                lengths_before=own.lengths,
             )
         )
+        signs = with_bounds(signs, own.books)
         if self.traits.sites_claim_novelty:
             signs = self._with_novelty(state, answers, signs)
         verdicts = {reply.site: Verdict.of(reply.error_without, signs[reply.site]) for reply in answers}
         used = [reply for reply in answers if verdicts[reply.site].trust > 0] or list(answers)
+        errors = believed_errors({reply.site: verdicts[reply.site] for reply in used})
         believed = [
             replace(
                 reply,
-                error_without=verdicts[reply.site].believed,
+                error_without=errors[reply.site],
                 novelty=believed_novelty(reply.novelty, _novelty_in(own.verdicts.get(reply.site))),
             )
             for reply in used
@@ -218,10 +193,20 @@ class Guarded(Wrapping):
             after.own,
             found.sketches,
             suspects_after(state.own.suspects, found.verdicts),
-            doubted_after(state.own.doubted, found.verdicts, state.round_no),
+            self._moved(found.believed, entering),
+            books_of(state.own.books, found.verdicts),
+            lengths_with(state.own.lengths, found.verdicts),
             found.verdicts,
         )
         return replace(after, own=own)
+
+    def _moved(self, answers: Answers, entering: Mapping[str, float]) -> dict[str, float]:
+        """How far the part of each site moved the common model; nothing if no errors are asked for."""
+        if not self.inner.uses_errors:
+            return {}
+        weights = np.array([entering[site] for site in answers.sites])
+        far = squared_distances(answers.products, weights).tolist()
+        return {site: distance for site, distance in zip(answers.sites, far, strict=True) if entering[site] > 0}
 
     def dropped(self, credit: Credit, terms: Mapping[str, Any]) -> dict[str, str]:
         return self.inner.dropped(credit, _used(terms))
@@ -234,12 +219,9 @@ class Guarded(Wrapping):
 
     def read(self, sites: Mapping[str, Facts]) -> dict[str, Any]:
         verdicts = {site: Verdict.read(facts) for site, facts in sites.items()}
-        used = {
-            site: {**facts, "err": verdicts[site].believed}
-            for site, facts in sites.items()
-            if verdicts[site].trust > 0 or not any(verdict.trust for verdict in verdicts.values())
-        }
-        inner = self.inner.read(used)
+        used = [site for site in sites if verdicts[site].trust > 0] or list(sites)
+        errors = believed_errors({site: verdicts[site] for site in used})
+        inner = self.inner.read({site: {**sites[site], "err": errors[site]} for site in used})
         return {site: GuardedTerms(facts["n_train"], inner.get(site), verdicts[site]) for site, facts in sites.items()}
 
     def signed(self, said: Any, before: Facts) -> dict[str, Any]:
@@ -263,10 +245,7 @@ class Guarded(Wrapping):
     def smoothed(self, facts: Facts) -> Facts:
         """The facts with a bound on the claimed error that has no jump."""
         verdict = Verdict.read(facts)
-        if verdict.err is None or verdict.signs.excess is None:
-            return facts
-        most = verdict.err - verdict.signs.excess + verdict.signs.slack + verdict.signs.weight
-        return {**facts, "err": min(verdict.err, most), "most": None}
+        return facts if verdict.most is None else {**facts, "err": verdict.believed, "most": None}
 
     def replay(self) -> Replayer:
         return GuardReplayer(self)
@@ -280,33 +259,29 @@ class GuardReplayer(Replayer):
     def __init__(self, algorithm: Guarded) -> None:
         super().__init__(algorithm)
         self.suspects: tuple[str, ...] = ()
-        self.doubted: tuple[str, ...] = ()
-        self.round_no = 0
+        self.books: Books = {}
         self.entered: Mapping[str, float] = {}
 
     def round(self, sites: Mapping[str, Facts]) -> tuple[dict[str, float], dict[str, float], list[tuple[str, str]]]:
         rho, shares, problems = super().round(sites)
         verdicts = {site: Verdict.read(facts) for site, facts in sites.items()}
+        bounded = with_bounds({site: verdict.signs for site, verdict in verdicts.items()}, self.books)
         for site, verdict in verdicts.items():
             signs = verdict.signs
-            excess = Claim(sites[site]["score"], verdict.err, ()).excess
-            known = (signs.suspected, signs.excess, signs.weight)
-            # Earlier formats had one slack for all rounds.
-            slack = slack_of(site in self.doubted, self.round_no) if "slack" in sites[site]["signs"] else signs.slack
-            if known != (site in self.suspects, excess, self.entered.get(site, 0.0)) or signs.slack != slack:
+            if "most_excess" not in sites[site]["signs"]:
+                self.is_of_earlier_rules = True
+                continue
+            excess = None if signs.owes_error else Claim(sites[site]["score"], verdict.err, ()).excess
+            known = (signs.suspected, signs.excess, signs.weight, signs.most_excess)
+            follows = (site in self.suspects, excess, self.entered.get(site, 0.0), bounded[site].most_excess)
+            if known != follows or (signs.owes_error and not self.entered.get(site)):
                 problems.append((site, "what the guard saw does not follow from the ledger"))
             if Verdict.of(verdict.err, signs) != verdict:
                 problems.append((site, "the trust in it does not follow from what the guard saw"))
         self.suspects = suspects_after(self.suspects, verdicts)
-        self.doubted = doubted_after(self.doubted, verdicts, self.round_no)
-        self.round_no += 1
+        self.books = books_of(self.books, verdicts)
         self.entered = {site: float(facts["weight"]) for site, facts in sites.items()}
         return rho, shares, problems
-
-
-def flags_by_guard(facts: Facts) -> list[Flag]:
-    """What the guard says of a site, from what is recorded; nothing if the guard is off."""
-    return Signs(**facts["signs"]).flags if facts.get("signs") else []
 
 
 def _without_floor(shares: dict[str, float], credit: Credit) -> dict[str, float]:
@@ -336,22 +311,10 @@ def claim_of(reply: Reply, last: Verdict | None) -> Claim:
         was_uniform=last.signs.uniform,
         mean_agreement=last.signs.mean_agreement,
         rounds_alike=last.signs.rounds_alike,
+        opposites=last.signs.opposites,
     )
 
 
 def believed_novelty(claimed: float | None, measured: float | None) -> float | None:
     """Eq. 2 as the site measured it for its last update, unless the server measured less."""
     return measured if claimed is not None and measured is not None and claimed > measured + NOVELTY_SLACK else claimed
-
-
-def suspects_after(before: Sequence[str], verdicts: Mapping[str, Verdict]) -> tuple[str, ...]:
-    """Sites that are suspected in the next round; a site that did not reply stays as it was."""
-    absent = {site for site in before if site not in verdicts}
-    return tuple(sorted(absent | {site for site, verdict in verdicts.items() if verdict.signs.is_adverse}))
-
-
-def doubted_after(before: Sequence[str], verdicts: Mapping[str, Verdict], round_no: int) -> tuple[str, ...]:
-    """Sites that ever claimed more in the first rounds than honest sites do; they keep the strict slack."""
-    if round_no > FIRST_CLAIMS:
-        return tuple(before)
-    return tuple(sorted({*before, *(site for site, found in verdicts.items() if found.signs.contradicts_itself)}))

@@ -14,13 +14,12 @@ from fedce.guard.evidence import (
     ROUNDS_ALIKE,
     ROUNDS_TO_RELATE,
     SAME,
-    SLACK,
     STILL,
     Likenesses,
     Opinions,
     Updates,
-    slack_of,
 )
+from fedce.guard.opposites import Opposites, are_opposite
 from fedce.guard.sign import ZERO_UPDATE, Sign
 
 AGAINST = -0.5
@@ -35,11 +34,15 @@ OPPOSED, UNRELATED = -0.25, 0.03
 mean is over enough rounds, its updates have nothing to do with theirs."""
 INCOHERENT = 0.25
 """A site that continues in its own direction less than this fraction of the others' median sends noise."""
+OVERSTATED = 0.25
+"""An error so much above what is believed is said to readers; honest sites come to 0.1."""
+JUMP = 2.0
+"""Longer than the site's usual update by this factor; honest sites come to 1.3."""
 MOST_TWINS_NAMED = 3
 ADVERSE = Flag("adverse", "its updates go against the others' or have nothing to do with them")
 LIKE_OTHERS = Flag("twin", "its updates are nearly those of several others")
 CONTRADICTION = Flag("contradiction", "it claims an error that its own score contradicts")
-E = TypeVar("E", Updates, Opinions, Likenesses)
+E = TypeVar("E", Updates, Opinions, Likenesses, Opposites)
 
 
 def twin_of(site: str) -> Flag:
@@ -64,6 +67,16 @@ class Signs:
         Sign(ZERO_UPDATE, lambda its: its.length < STILL),
     )
     """Length of the update, divided by the round's median length."""
+    jump: float | None = seen(
+        Updates,
+        lambda updates, site: updates.jump(site),
+        Sign(
+            Flag("jump", "its update is far longer than its updates before"),
+            lambda its: its.jump is not None and its.jump > JUMP,
+        ),
+        default=None,
+    )
+    """Length of the update, divided by the median length of the site's last updates."""
     agreement: float | None = seen(
         Opinions,
         lambda others, site: others.agreements[site],
@@ -113,6 +126,16 @@ class Signs:
     own updates from round to round (1)."""
     rounds_alike: Mapping[str, int] = seen(Likenesses, lambda pairs, site: pairs.of(site).rounds_alike, default={})
     """Sites alike this one, and for how many rounds in a row."""
+    opposites: Mapping[str, tuple[int, float]] = seen(
+        Opposites,
+        lambda pairs, site: pairs.of(site),
+        Sign(
+            Flag("opposite", "its own direction cancels that of another site"),
+            lambda its: are_opposite(its.opposites),
+        ),
+        default={},
+    )
+    """Sites whose own direction cancels this one's: for how many rounds in a row, and the mean partial correlation."""
     twins: Mapping[str, float] = seen(Likenesses, lambda pairs, site: pairs.of(site).twins, default={})
     """Sites whose updates are alike, and how much: 1 is the same site twice."""
     uniform: bool = seen(Updates, lambda updates, site: updates.claims[site].is_uniform, default=False)
@@ -124,14 +147,16 @@ class Signs:
         default=False,
     )
     """Whether the site's validation images are a single one, repeated."""
-    excess: float | None = seen(Updates, lambda updates, site: updates.claims[site].excess, default=None)
+    excess: float | None = seen(Updates, lambda updates, site: updates.excess(site), default=None)
     """The site's error without its part in the model, minus its error with it."""
     weight: float = seen(Updates, lambda updates, site: updates.weights[site], default=0.0)
     """The site's weight in the model."""
-    slack: float = seen(
-        Updates, lambda updates, site: slack_of(site in updates.doubted, updates.round_no), default=SLACK
-    )
-    """By how much more than its weight the site's error may exceed what its own score says."""
+    moved: float = seen(Updates, lambda updates, site: updates.distance(site), default=0.0)
+    """How far the site's part moved the model that it was sent: the squared distance to the model without it."""
+    most_excess: float | None = None
+    """The largest excess that is believed (guard/claims.py); None if none is claimed."""
+    owes_error: bool = seen(Updates, lambda updates, site: updates.owes_error(site), default=False)
+    """Whether the site was asked for its error, could measure it, and sent none that its resampled cases support."""
 
     @property
     def bad(self) -> list[Flag]:
@@ -159,8 +184,12 @@ class Signs:
         return not is_back if self.suspected else turned
 
     @property
+    def overstates(self) -> bool:
+        return self.excess is not None and self.most_excess is not None and self.excess > self.most_excess
+
+    @property
     def contradicts_itself(self) -> bool:
-        return self.excess is not None and self.excess > self.slack + self.weight
+        return self.excess is not None and self.most_excess is not None and self.excess > self.most_excess + OVERSTATED
 
     @property
     def trust(self) -> float:
@@ -193,11 +222,14 @@ def look(updates: Updates) -> dict[str, Signs]:
     opinions = Opinions(updates, frozenset(site for site, found in signs.items() if found.is_bad))
     signs = {site: replace(found, **_found(opinions, site)) for site, found in signs.items()}
     good = (site for site, found in signs.items() if not found.is_bad and found.coherence is not None)
-    likenesses = Likenesses(updates, frozenset(good))
-    return {site: replace(found, **_found(likenesses, site)) for site, found in signs.items()}
+    known = frozenset(good)
+    likenesses, opposites = Likenesses(updates, known), Opposites(updates, known)
+    return {
+        site: replace(found, **_found(likenesses, site), **_found(opposites, site)) for site, found in signs.items()
+    }
 
 
-def _found(evidence: Updates | Opinions | Likenesses, site: str) -> dict[str, Any]:
+def _found(evidence: Updates | Opinions | Likenesses | Opposites, site: str) -> dict[str, Any]:
     """What the evidence shows of a site."""
     shown = (one for one in fields(Signs) if one.metadata.get("by") is type(evidence))
     return {one.name: one.metadata["of"](evidence, site) for one in shown}

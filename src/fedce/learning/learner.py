@@ -34,8 +34,6 @@ SCORING_BATCH = 16
 """Images that are scored at a time. Larger batches leave the cache: 32 are up to a fifth slower, with the same bits."""
 SCALE = 2.0**10
 """Factor of the loss with fp16 at the start of each training; torch then adapts it."""
-PERSONAL_RATE = 0.1
-"""Part of the learning rate with which a site continues to train after the last round of a falling schedule."""
 
 
 def layout_of(network: nn.Module) -> Layout:
@@ -64,19 +62,22 @@ def counted(predicted: Tensor, truth: Tensor) -> Tensor:
 class Schedule:
     """The part of the learning rate that each round uses.
 
-    >>> [round(Schedule("cosine", 4).rate(round_no), 2) for round_no in range(5)]
-    [1.0, 0.85, 0.5, 0.15, 0.1]
+    >>> [round(Schedule("cosine", 4, n_after=2).rate(round_no), 2) for round_no in range(6)]
+    [1.0, 0.85, 0.5, 0.15, 1.0, 0.5]
     """
 
     kind: Literal["constant", "cosine", "poly"] = "constant"
     n_rounds: int = 1
+    n_after: int = 0
+    """Rounds after the last one in which a site personalises. The rate begins anew and falls again: a site that no
+    other is like has to leave the common model behind, and small steps do not get there."""
 
     def rate(self, round_no: int) -> float:
         if self.kind == "constant":
             return 1.0
-        if round_no >= self.n_rounds:  # After the last round, a site that personalises trains at the lowest rate.
-            return PERSONAL_RATE
-        done = round_no / self.n_rounds
+        if round_no >= self.n_rounds and self.n_after:
+            return Schedule(self.kind, self.n_after).rate(round_no - self.n_rounds)
+        done = min(round_no, self.n_rounds - 1) / self.n_rounds
         return (1 + cos(pi * done)) / 2 if self.kind == "cosine" else float((1 - done) ** 0.9)
 
 
@@ -101,13 +102,13 @@ class Learner:
         config: TrainConfig,
         normalize: Normalize,
         device: torch.device,
-        n_rounds: int = 1,
+        schedule: Schedule | None = None,
         windows: Windows | None = None,
     ) -> None:
         check_amp(config.amp, device)
         self.layout = layout_of(network)
         self.config = config
-        self.schedule = Schedule(config.schedule, n_rounds)
+        self.schedule = schedule or Schedule(config.schedule)
         self.normalize: Normalize = normalize
         self.device = device
         self.network = network.to(device)
@@ -385,13 +386,10 @@ def learner_for(
     takes: tuple[int, ...] | None = None,
 ) -> Learner:
     """The learner that an experiment states; `takes` is a size on which the network is tried first."""
-    if (weights := config.train.class_weights) and len(weights) != n_classes:
-        raise ConfigError(
-            f"train.class_weights has {len(weights)} values, and there are {n_classes} classes; give one for each class"
-        )
     network = build(config.model, n_channels, n_classes, config.seed, patch_of(config.data))
     fits = {takes: check_fits(network, n_channels, n_classes, takes)} if takes else {}
     windows = Windows.asked_by(config.data)
-    learner = Learner(network, config.train, config.data.normalize, device, config.n_rounds, windows)
+    schedule = Schedule(config.train.schedule, config.n_rounds, config.personalise)
+    learner = Learner(network, config.train, config.data.normalize, device, schedule, windows)
     learner.fits.update(fits)
     return learner

@@ -104,6 +104,23 @@ class Function(nn.Module):
         return found.mean()
 
 
+def check_weights(weights: Sequence[float], classes: Sequence[str], labelled: Sequence[str], site: str) -> None:
+    """Refuse weights of the classes that do not fit the classes, or leave a site nothing to learn."""
+    if not weights:
+        return
+    if len(weights) != len(classes):
+        raise ConfigError(
+            f"train.class_weights has {len(weights)} values, and the classes are {', '.join(classes)}; "
+            "give one for each class"
+        )
+    by_class = dict(zip(classes, weights, strict=True))
+    if not sum(by_class[name] for name in labelled):
+        raise ConfigError(
+            f"train.class_weights: site {site!r} labels only {', '.join(labelled)}, of weight 0; give one of its "
+            "classes a weight"
+        )
+
+
 class ByClass(nn.Module):
     """The weighted mean of a loss over the classes, each class taken alone."""
 
@@ -119,7 +136,7 @@ class ByClass(nn.Module):
     def among(self, classes: Sequence[int]) -> "ByClass":
         """The weighted mean over some of the classes."""
         weights = tuple(self.weights[i] for i in classes)
-        if not sum(weights):
+        if not sum(weights):  # Of a site that joined late; `check_weights` finds the others.
             raise ConfigError("train.class_weights: a site labels only classes of weight 0; give one of them a weight")
         return ByClass(self.loss, weights)
 

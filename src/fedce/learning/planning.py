@@ -47,7 +47,7 @@ SECONDS_AN_IMAGE = 0.0005
 BACKWARD_TOO = 3
 """A step of training takes about three forward passes."""
 PROCESS_BYTES = 500e6
-PERSONAL_PART = 0.05
+PERSONAL_PART = 0.25
 """Rounds after the last one in which a site trains on by itself, as a part of all rounds."""
 OBLONG = 1.25
 """Images longer than this multiple of their shorter side are padded and not stretched."""
@@ -329,6 +329,10 @@ class Cost:
     minutes: float
     gigabytes: float
 
+    @property
+    def sentence(self) -> str:
+        return f"About {self.minutes:g} minutes on {CORES} cores without a GPU, and {self.gigabytes:g} GB of memory."
+
 
 def cost_of(config: Config, known: Fingerprints) -> Cost:
     """Minutes and gigabytes of a training on two cores without a GPU."""
@@ -341,7 +345,8 @@ def cost_of(config: Config, known: Fingerprints) -> Cost:
     with FlopCounterMode(display=False) as counted, torch.inference_mode():
         network(fit.padded(torch.zeros(1, n_channels, *seen)))
     n_train, n_scored, n_kept = _seen_by(config, known)
-    passes = config.n_rounds * (BACKWARD_TOO * n_train * (2 if config.alone else 1) + n_scored)
+    n_rounds_trained = config.n_rounds * (2 if config.alone else 1) + config.personalise
+    passes = n_rounds_trained * BACKWARD_TOO * n_train + config.n_rounds * n_scored
     seconds = passes * (counted.get_total_flops() / OPERATIONS_A_SECOND + SECONDS_AN_IMAGE) / CORES
     activations = 4 * sum(c * prod(seen) / 2 ** (len(seen) * level) for level, c in enumerate(config.model.channels))
     at_a_time = max(config.train.batch_size, 1 if patch else 16)
@@ -374,6 +379,6 @@ def heading(known: Fingerprints, cost: Cost) -> list[str]:
     return [
         f"Made by fedce plan from {len(known.sites)} sites with {n_train} training {kind}. docs/plan.md has the rules.",
         *seen,
-        f"About {cost.minutes:g} minutes on {CORES} cores without a GPU, and {cost.gigabytes:g} GB of memory.",
+        cost.sentence,
         "A key that you change or add here always wins; a planned key that you delete is planned again.",
     ]

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import load_file
+from safetensors.torch import load_file
 
 from fedce.base.errors import ConfigError
 from fedce.core.params import Params
@@ -83,12 +83,12 @@ def _read(path: Path) -> tuple[Mapping[str, NDArray[Any]], bool]:
         raise ConfigError(f"model.start: there is no file {path}")
     try:
         if path.suffix == ".safetensors":
-            with safe_open(path, framework="numpy") as file:
+            with safe_open(path, framework="pt") as file:
                 is_ours = "about" in (file.metadata() or {})
-            return load_file(path), is_ours
+            return {name: _array(value) for name, value in load_file(path).items()}, is_ours
         loaded = torch.load(path, map_location="cpu", weights_only=True)
     except (OSError, ValueError, RuntimeError, EOFError, SafetensorError, pickle.UnpicklingError) as error:
-        what = (str(error).splitlines() or [type(error).__name__])[0]
+        what = (str(error).splitlines() or [type(error).__name__])[0].partition(". ")[0]
         raise ConfigError(
             f"model.start: {path} can't be read as safetensors or as a plain state dict ({what}); "
             "save it with safetensors.torch.save_file(network.state_dict(), PATH)"
@@ -96,4 +96,13 @@ def _read(path: Path) -> tuple[Mapping[str, NDArray[Any]], bool]:
     state = next((loaded[key] for key in INSIDE if isinstance(loaded, dict) and key in loaded), loaded)
     if not isinstance(state, dict) or not all(isinstance(value, torch.Tensor) for value in state.values()):
         raise ConfigError(f"model.start: {path} holds a {type(state).__name__}, expected a state dict of tensors")
-    return {str(name): value.numpy() for name, value in state.items() if value.is_floating_point()}, False
+    try:
+        return {str(name): _array(value) for name, value in state.items() if value.is_floating_point()}, False
+    except (RuntimeError, TypeError) as error:  # A tensor without values, such as one on the device "meta".
+        raise ConfigError(f"model.start: {path} holds a tensor that can't be used ({error})") from None
+
+
+def _array(tensor: torch.Tensor) -> NDArray[Any]:
+    """The values in single precision, whatever the file has: NumPy knows neither bfloat16 nor sparse tensors."""
+    found: NDArray[Any] = tensor.detach().to_dense().float().numpy()
+    return found

@@ -43,9 +43,15 @@ def example(site: SiteData, predict: Callable[[NDArray[np.uint8]], NDArray[np.bo
 
 def found_in(site: SiteData, row: int, predict: Callable[[NDArray[np.uint8]], NDArray[np.bool_]]) -> NDArray[np.bool_]:
     """What is found in one image, or in one slice of a volume that the network sees as a whole."""
-    own = np.flatnonzero(np.array(site.items) == site.items[row]) if site.patch else np.array([row])
-    found: NDArray[np.bool_] = predict(site.images[own])[int(np.flatnonzero(own == row)[0])]
-    return found
+    if not site.patch:
+        only: NDArray[np.bool_] = predict(site.images[row : row + 1])[0]
+        return only
+    volume = site.stacks(np.flatnonzero(np.array(site.items) == site.items[row]))[0]
+    # The padding of stored slices is no part of the volume: its grey values would count in the normalisation.
+    found = predict(volume.of(site.images))[int(np.flatnonzero(volume.rows == row)[0])]
+    whole = np.zeros(site.masks.shape[1:], bool)
+    whole[:, : volume.height, : volume.width] = found
+    return whole
 
 
 def write_examples(path: Path, examples: Mapping[str, Example]) -> None:

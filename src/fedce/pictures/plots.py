@@ -1,14 +1,11 @@
 """Figures of a run and of its data, as inline SVG that follows the page's colours, or as files."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
-from fedce.base.errors import RunError
 from fedce.core.recorded import Rounds
 from fedce.data.inspection import N_BINS, SiteFacts
 from fedce.data.overlays import COLOURS as OUTLINES
@@ -17,7 +14,7 @@ from fedce.pictures.style import (
     INK,
     MARKERS,
     MOST_NAMED,
-    ON_WHITE,
+    for_notebooks,
     for_pages,
     is_narrow,
     label_of,
@@ -25,7 +22,6 @@ from fedce.pictures.style import (
     look_of,
     name_bars,
     new_axes,
-    save,
     short,
     turned,
 )
@@ -39,18 +35,6 @@ Bands = Sequence[Mapping[str, Any]]
 def sites_of(rounds: Rounds) -> list[str]:
     """All sites that took part in any of the rounds."""
     return sorted({site for done in rounds for site in done.sites})
-
-
-def save_contributions(rounds: Rounds, path: Path) -> Path:
-    """Contributions over the rounds as a picture file."""
-    with mpl.rc_context(ON_WHITE):
-        figure = _contributions(rounds)
-        figure.set_facecolor("white")
-        try:
-            save(figure, path, dpi=150, bbox_inches="tight")
-        except (OSError, ValueError) as error:
-            raise RunError(f"can't write the picture {path}: {error}") from None
-    return path
 
 
 def _contributions(rounds: Rounds, bands: Bands = ()) -> Figure:
@@ -69,7 +53,7 @@ def _contributions(rounds: Rounds, bands: Bands = ()) -> Figure:
     return figure
 
 
-contributions = for_pages(_contributions)
+contributions, contributions_figure = for_pages(_contributions), for_notebooks(_contributions)
 
 
 @for_pages
@@ -102,8 +86,7 @@ def own_progress(scores: Sequence[tuple[int, float]]) -> Figure:
     return figure
 
 
-@for_pages
-def progress(rounds: Rounds) -> Figure:
+def _progress(rounds: Rounds) -> Figure:
     """Validation Dice of the common model at each site, and the mean over sites."""
     figure, axes = new_axes("round", "validation Dice at its start")
     sites = sites_of(rounds)
@@ -118,8 +101,10 @@ def progress(rounds: Rounds) -> Figure:
     return figure
 
 
-@for_pages
-def dice(results: Mapping[str, Any]) -> Figure:
+progress, progress_figure = for_pages(_progress), for_notebooks(_progress)
+
+
+def _dice(results: Mapping[str, Any]) -> Figure:
     """Test Dice at each site of the model, of the model without the site, and of a model that the site trains alone."""
     figure, axes = new_axes("", "test Dice")
     sites = list(results["dice"])
@@ -145,9 +130,14 @@ def dice(results: Mapping[str, Any]) -> Figure:
     return figure
 
 
-@for_pages
-def gives_and_needs(
-    gives: Mapping[str, float], ends: Mapping[str, tuple[float, float]], needs: Mapping[str, float], second: str
+dice, dice_figure = for_pages(_dice), for_notebooks(_dice)
+
+
+def _gives_and_needs(
+    gives: Mapping[str, float],
+    ends: Mapping[str, tuple[float, float]],
+    needs: Mapping[str, float],
+    second: str = "needs",
 ) -> Figure:
     """Two bars a site: its share of what is given, with its interval, and its contribution, which `second` names."""
     figure, axes = new_axes("", "share, %")
@@ -162,6 +152,9 @@ def gives_and_needs(
     name_bars(axes, sites)
     legend_beside(axes)
     return figure
+
+
+gives_and_needs, gives_and_needs_figure = for_pages(_gives_and_needs), for_notebooks(_gives_and_needs)
 
 
 @for_pages

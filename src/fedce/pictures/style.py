@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
-from io import StringIO
+from io import BytesIO, StringIO
 from typing import Any, ParamSpec
 
 import matplotlib as mpl
@@ -52,6 +52,8 @@ MOST_NAMED = 20
 """With more sites in a figure, their lines and bars have no names."""
 ON_WHITE = STYLE | {key: "black" for key, value in STYLE.items() if value == INK}
 """The style of a picture file: black on white, whatever the page's colours are."""
+SHOWN_DPI = 144
+"""Twice a screen's 72 pixels an inch; a notebook shows the picture at half of its size, so that it is sharp."""
 
 
 def short(name: str) -> str:
@@ -67,6 +69,22 @@ def label_of(site: str, n_sites: int = 1) -> str:
     if n_sites > MOST_NAMED:
         return "_nolegend_"
     return f" {site}" if site.startswith("_") else site
+
+
+class NotebookFigure(Figure):
+    """A figure that a notebook shows as the result of a cell, also where pyplot was never imported."""
+
+    def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
+        buffer = BytesIO()
+        save(self, buffer, format="png", dpi=SHOWN_DPI)
+        width, height = self.get_size_inches() * SHOWN_DPI / 2
+        return buffer.getvalue(), {"width": round(width), "height": round(height)}
+
+
+def on_white(figure: Figure) -> Figure:
+    """The figure for a notebook or a picture file: black on white, whatever the page's colours are."""
+    figure.set_facecolor("white")
+    return figure
 
 
 P = ParamSpec("P")
@@ -94,13 +112,24 @@ def for_pages(draw: Callable[P, Figure]) -> Callable[P, Drawing]:
     return drawn
 
 
+def for_notebooks(draw: Callable[P, Figure]) -> Callable[P, Figure]:
+    """The figure itself, as wide as a screen."""
+
+    @wraps(draw)
+    def drawn(*args: P.args, **kwargs: P.kwargs) -> Figure:
+        with mpl.rc_context(STYLE):
+            return draw(*args, **kwargs)
+
+    return drawn
+
+
 def is_narrow(figure: Figure) -> bool:
     return bool(figure.get_figwidth() < NARROWEST_WITH_LEGEND_BESIDE)
 
 
 def new_axes(x: str, y: str) -> tuple[Figure, Any]:
     """An empty figure as wide as the style says, and its axes with their names."""
-    figure = Figure(layout="constrained")
+    figure = NotebookFigure(layout="constrained")
     axes = figure.add_subplot()
     axes.set_xlabel(x)
     axes.set_ylabel(y)

@@ -139,6 +139,15 @@ def classes_of(results: Results) -> list[str]:
     return list(dict.fromkeys(name for dice in results.get("dice_by_class", {}).values() for name in dice))
 
 
+def presence_lines(results: Results) -> list[str]:
+    """Which sites took part in only some of the rounds they were asked for."""
+    part = {site: there for site, there in results.get("presence", {}).items() if there < 1}
+    if not part:
+        return []
+    named = ", ".join(f"{site} in {100 * there:.0f} %" for site, there in part.items())
+    return [f"Some sites took part in only some of the rounds, and their contribution counts by this part: {named}."]
+
+
 def labelled_lines(results: Results) -> list[str]:
     """A footnote on sites that label only some of the classes: what their Dice is a mean of."""
     classes = classes_of(results)

@@ -12,29 +12,27 @@ from fedce.base.files import write_bytes
 from fedce.data.overlays import compared
 from fedce.present.pages import page
 from fedce.present.terminal import Cells, tables_that_fit
-from fedce.questions.evaluate import PAGE, AtSite, Evaluated, OfClass, OfMetric, Shown
-
-ALL = "mean"
-"""The row that stands for the mean over classes."""
+from fedce.questions.evaluate import PAGE, Shown
+from fedce.questions.evaluated import AtSite, Evaluated
 
 
 def evaluation_tables(found: Evaluated, width: int) -> list[Table]:
-    header, rows = _table(found)
-    return tables_that_fit(Cells(header, rows, n_keys=header.index("cases")), width, _title(found))
+    header, rows = found.table
+    return tables_that_fit(Cells(header, rows, n_keys=header.index("cases")), width, found.title)
 
 
 def write_evaluation(found: Evaluated, shown: Sequence[Shown], out: Path) -> Path:
     """Write the page; without `shown` it holds no image of a patient."""
     from fedce.pictures import plots
 
-    header, rows = _table(found)
+    header, rows = found.table
     names = [site.name for site in found.sites]
     dice = {site.name: _dice_of_cases(site) for site in found.sites}
     content = page(
         "evaluation.html.j2",
         title=f"{found.run} on {found.folder}",
         found=found,
-        model=_model(found),
+        model=found.which,
         summary=[*_sentences(found), *(f"{note}." for note in found.notes)],
         header=header,
         n_keys=header.index("cases"),
@@ -47,16 +45,6 @@ def write_evaluation(found: Evaluated, shown: Sequence[Shown], out: Path) -> Pat
     return out / PAGE
 
 
-def _title(found: Evaluated) -> str:
-    return f"{_model(found)} of {found.run} on {found.folder}; 95 % intervals over cases"
-
-
-def _model(found: Evaluated) -> str:
-    kind = {"common": "the common model", "best": "the common model of the best round"}
-    adapted = ", norm statistics estimated from each site's images," if found.adapted else ""
-    return f"{kind.get(found.model, f'the model of {found.model}')}{adapted}"
-
-
 def _sentences(found: Evaluated) -> list[str]:
     told = []
     for site in found.sites:
@@ -65,40 +53,6 @@ def _sentences(found: Evaluated) -> list[str]:
         cases = "1 case" if site.n_cases == 1 else f"{site.n_cases} cases"
         told.append(f"{site.name}: mean Dice {dice.mean:.3f}{ends} over {cases}.")
     return told
-
-
-def _table(found: Evaluated) -> tuple[list[str], list[list[str]]]:
-    units = {name: {site.metrics[name].unit for site in found.sites} for name in found.headings}
-    named = ["site", "class"] if len(found.classes) > 1 else ["site"]
-    header = [*named, "cases", *(heading.line(units[name]) for name, heading in found.headings.items())]
-    return header, [row for site in found.sites for row in _rows(site, found)]
-
-
-def _rows(site: AtSite, found: Evaluated) -> list[list[str]]:
-    """A row for each class and, if there are several, one for their mean."""
-    classes = [(name, {key: metric.by_class[name] for key, metric in site.metrics.items()}) for name in found.classes]
-    rows: list[tuple[str, dict[str, OfClass] | dict[str, OfMetric]]] = [*classes]
-    if len(classes) > 1:
-        rows.append((ALL, dict(site.metrics)))
-    return [
-        [
-            site.name,
-            *([name] if len(rows) > 1 else []),
-            str(site.n_cases),
-            *(_text(cells[key], found, key) for key in found.headings),
-        ]
-        for name, cells in rows
-    ]
-
-
-def _text(value: OfClass | OfMetric, found: Evaluated, name: str) -> str:
-    heading = found.headings[name]
-    text = heading.text(value.mean)
-    if value.interval:
-        text += f" ({heading.text(value.interval[0])}-{heading.text(value.interval[1])})"
-    if isinstance(value, OfClass) and value.undefined:
-        text += f" {value.undefined} undef."
-    return text
 
 
 def _dice_of_cases(site: AtSite) -> list[float]:

@@ -25,12 +25,16 @@ class Glance:
 
 
 def glance(
-    results: dict[str, Any], config: Config, measured: Sequence[dict[str, Any]] | None = None, doubt: str = ""
+    results: dict[str, Any],
+    config: Config,
+    measured: Sequence[dict[str, Any]] | None = None,
+    doubt: str = "",
+    changes: Sequence[str] = (),
 ) -> Glance:
     """The top of a report.
 
     `measured` are the sites' values by 'fedce value', None if they were not looked for; `doubt` is why the numbers are
-    not confirmed, if they are not.
+    not confirmed, if they are not; `changes` are sentences about members' keys and members that withdrew.
     """
     needs = "What each site needs" if "worth" in results and is_about_needs(results) else "What each site contributes"
     rows = [
@@ -40,6 +44,7 @@ def glance(
         (needs, sentences.shares(results)),
         ("How sure is that?", sentences.certainty(results, measured or ())),
         ("Alarms", sentences.alarms(results, config)),
+        ("Changes of members", changes),
         ("What was not checked", _not_checked(results, config, measured, doubt)),
     ]
     return Glance(verdict(results), [row for row in rows if row[1]])

@@ -7,7 +7,7 @@ from typing import Any
 from rich.table import Table
 
 from fedce.core.scoring import MIN_CASES
-from fedce.present.columns import Cell, Place, labelled_lines, sites_table
+from fedce.present.columns import Cell, Place, labelled_lines, presence_lines, sites_table
 from fedce.present.terminal import BAR_WIDTH, Cells, bar, column_width, safe_text, tables_that_fit
 from fedce.present.worth import alike_lines, shares_given, worth_sentences
 
@@ -87,4 +87,4 @@ def interval_lines(results: Mapping[str, Any]) -> list[str]:
     counts = [n for key in ("validation_cases", "test_cases") for n in results.get(key, {}).values()]
     if any(0 < n < MIN_CASES for n in counts):
         lines.append(f"With fewer than {MIN_CASES} cases there is no interval; brackets then show the number of cases.")
-    return lines + labelled_lines(results)
+    return lines + presence_lines(results) + labelled_lines(results)

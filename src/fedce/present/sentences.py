@@ -7,7 +7,7 @@ from fedce.algorithms import built_in
 from fedce.algorithms.titles import printed_name
 from fedce.base.config import Config
 from fedce.data.pixels import FOREGROUND
-from fedce.present.columns import classes_of, labelled_lines
+from fedce.present.columns import classes_of, labelled_lines, presence_lines
 from fedce.present.gains import gain_sentences, keeps_sentence
 from fedce.present.worth import alike_lines, is_about_needs
 
@@ -28,7 +28,7 @@ def trained(results: Mapping[str, Any], config: Config) -> list[str]:
 def quality(results: dict[str, Any], *, numbers: bool = True) -> list[str]:
     """How well the model does, at which site worst, and beside training alone, with or without the numbers of that."""
     return [
-        f"On the sites' test images the model reaches a mean Dice of {results['fairness']['mean']:.3f}; 1 is perfect.",
+        f"On the sites' test cases the model reaches a mean Dice of {results['fairness']['mean']:.3f}; 1 is perfect.",
         _lowest_dice(results),
         *labelled_lines(results),
         *gain_sentences(results, numbers=numbers),
@@ -39,7 +39,7 @@ def quality(results: dict[str, Any], *, numbers: bool = True) -> list[str]:
 def shares(results: Mapping[str, Any]) -> list[str]:
     if results["algorithm"] == "standalone":
         return ["Every site trained alone, so no site contributed to another."]
-    return [_largest_share(results)]
+    return [_largest_share(results), *presence_lines(results)]
 
 
 def certainty(results: dict[str, Any], measured: Sequence[dict[str, Any]] = ()) -> list[str]:

@@ -19,14 +19,11 @@ if TYPE_CHECKING:
     from fedce.questions.compare import Row
     from fedce.questions.value import Truth, Valuation
     from fedce.studies import Outcome
-    from fedce.valuation.agreement import Agreement
 
 
 def value_table(found: "Valuation") -> Table:
     """The true values and the estimated contributions."""
-    title = f"{found.method} against contributions: {_agrees(found.agreement)}"
-    if found.worth_agreement is not None:
-        title += f"\n{found.method} against worth.all: {_agrees(found.worth_agreement)}"
+    title = "\n".join(found.sentences)
     table = Table(title=title, title_justify="left")
     for name in ("site", "lost without it", "truth, share", "contribution", *(["worth.all"] if found.worth else [])):
         table.add_column(name, justify="left" if name == "site" else "right")
@@ -35,14 +32,6 @@ def value_table(found: "Valuation") -> Table:
         given = [f"{100 * found.worth.get(site, 0.0):.1f} %"] if found.worth else []
         table.add_row(safe_text(site), f"{lost:+.4f}", share, f"{100 * found.estimate[site]:.1f} %", *given)
     return table
-
-
-def _agrees(found: "Agreement") -> str:
-    return ", ".join(f"{name} {_number(value)}" for name, value in vars(found).items())
-
-
-def _number(value: float | None) -> str:
-    return "undefined" if value is None else f"{value:.3f}"
 
 
 def candidate_table(found: "Candidacy") -> list[Table]:

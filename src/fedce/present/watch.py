@@ -64,7 +64,8 @@ class Watch:
     def _stamps(self) -> list[tuple[int, int] | None]:
         """Time and size of each file, which show a change."""
         run = self.run
-        return [_stamp(file) for file in (run.config_file, run.ledger_file, run.results_file, run.report_file)]
+        files = (run.config_file, run.ledger_file, run.results_file, run.report_file, run.connections_file)
+        return [_stamp(file) for file in files]
 
     def _read_again(self) -> None:
         """Read the folder if anything in it has changed; if it can't be read, the earlier content stays."""

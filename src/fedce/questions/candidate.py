@@ -17,6 +17,7 @@ from scipy import stats
 
 from fedce.base.config import Config
 from fedce.base.errors import DataError, RunError
+from fedce.base.html import table_html
 from fedce.base.tables import WorthConfig
 from fedce.core.params import weighted_sum
 from fedce.core.scoring import LEVEL
@@ -39,7 +40,12 @@ FEWEST_SEEDS = 2
 
 @dataclass(frozen=True)
 class Candidacy:
-    """What is expected of a candidate; Dice as fractions."""
+    """What is expected of a candidate; Dice as fractions. `Result.candidate` gives it.
+
+    >>> found = Candidacy("east", 20, "10 rounds", 10, (0,), gain=0.02, own_before=0.7, own_after=0.8)
+    >>> print(found.sentence)
+    With east the others would gain +2.0 points of Dice; one training can't say how sure that is.
+    """
 
     candidate: str
     n_train: int
@@ -59,6 +65,15 @@ class Candidacy:
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        """A row for each member: what its test Dice gains."""
+        return [{"site": site, "gain": gain} for site, gain in (self.by_member or {}).items()]
+
+    def _repr_html_(self) -> str:
+        rows = [[one["site"], f"{100 * one['gain']:+.2f}"] for one in self.records]
+        return table_html(self.how, ["site", "gain, points of Dice"], rows, [self.sentence, self.at_candidate])
 
     @property
     def sentence(self) -> str:
@@ -154,6 +169,7 @@ def _pair(
             "alone": False,
             "patience": None,
             "worth": WorthConfig(every=0),
+            "tracking": (),
             "model": config.model.model_copy(update={"start": str(run.path.resolve())}),
             "data": sites.config,
         }
@@ -194,7 +210,7 @@ def _elsewhere(run: RunFolder, data: SiteData, n_rounds: int, why: str) -> Candi
     if config.worth.reference is None:
         return replace(unknown, how=f"the run's images are not on this machine ({why}), and it has no worth.reference.")
     try:
-        images = reference_images(config, data.shape)
+        images = reference_images(config, data.shape, loaded.classes)
     except (DataError, RunError) as error:
         return replace(unknown, how=f"neither the run's images nor its reference set are on this machine ({error}).")
     trained = model

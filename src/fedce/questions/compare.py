@@ -1,15 +1,12 @@
 """Several algorithms, several seeds, one table."""
 
-import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from statistics import fmean
-from typing import Any
 
 from fedce.algorithms.titles import printed_name
 from fedce.base.config import Config
-from fedce.base.files import csv_text, write_bytes
+from fedce.base.files import csv_text
 from fedce.base.tables import AlgorithmConfig
 from fedce.federation.session import Result
 from fedce.questions.jobs import Progress, Store
@@ -250,15 +247,3 @@ def to_latex(header: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
 
 def _tex(text: str) -> str:
     return text.replace("_", r"\_").replace("%", r"\%").replace(" ± ", r" $\pm$ ")
-
-
-def write(folder: Path, rows: Sequence[Row], about: Mapping[str, Any]) -> None:
-    """Write compare.md, .csv, .tex and .json, and compare-METRIC.csv and .tex for each metric beside Dice."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    by_site = {f"compare-{found.name}": (found.header, found.cells) for found in tables_by_site(rows)}
-    for name, (header, cells) in {"compare": table(rows), **by_site}.items():
-        write_bytes(folder / f"{name}.csv", to_csv(header, cells).encode())
-        write_bytes(folder / f"{name}.tex", to_latex(header, cells).encode())
-    write_bytes(folder / "compare.md", to_markdown(rows).encode())
-    content = {**about, "rows": [asdict(row) for row in rows]}
-    write_bytes(folder / "compare.json", (json.dumps(content, indent=2) + "\n").encode())

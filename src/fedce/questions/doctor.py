@@ -2,13 +2,11 @@
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import requires, version
 from math import prod
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -32,29 +30,25 @@ from fedce.federation.plan import Participants, resolve
 from fedce.learning.batches import Images
 from fedce.learning.learner import Learner
 from fedce.learning.networks import choose_device
+from fedce.questions.finding import Finding
 from fedce.record.folder import RunFolder
+from fedce.tracking import absolute, check_installed
 
-Verdict = Literal["ok", "warning", "problem"]
 MOST_OF_THE_IMAGE = 0.9
 MOMENTS = 3
 """A site's memory is its model and, with Adam, two moments."""
 
 
-@dataclass(frozen=True)
-class Finding:
-    """The outcome of one check."""
-
-    what: str
-    verdict: Verdict
-    found: str
-    advice: str = ""
-
-
 def examine(config: Config, out: Path, notify: Callable[[str], None] = lambda message: None) -> Iterator[Finding]:
     """Findings in the order of a run; checks that depend on something broken are left out."""
-    yield from _versions()
-    yield _engine(config)
+    yield from check_versions()
+    yield check_engine(config)
     yield _folder(out)
+    if config.tracking:
+        trackers = _trackers(config)
+        yield trackers
+        if trackers.verdict == "problem":
+            return
     try:
         resolved = resolve(config)
     except FedceError as error:
@@ -72,7 +66,7 @@ def examine(config: Config, out: Path, notify: Callable[[str], None] = lambda me
     except DataError as error:
         yield Finding("data", "problem", str(error))
         return
-    yield from _data(sites)
+    yield from check_data(sites)
     try:
         participants = Participants(resolved, sites)
         learner = participants.learner
@@ -93,7 +87,7 @@ def examine(config: Config, out: Path, notify: Callable[[str], None] = lambda me
         yield Finding("training", "problem", f"a step of training fails ({error})", advice)
 
 
-def _versions() -> Iterator[Finding]:
+def check_versions() -> Iterator[Finding]:
     for line in requires("fedce") or []:
         wanted = Requirement(line)
         if wanted.marker is not None and not wanted.marker.evaluate({"extra": ""}):
@@ -106,7 +100,7 @@ def _versions() -> Iterator[Finding]:
     yield Finding("versions", "ok", ", ".join(f"{name} {one}" for name, one in versions().items()))
 
 
-def _engine(config: Config) -> Finding:
+def check_engine(config: Config) -> Finding:
     try:
         device = choose_device(config.engine.device)
     except FedceError as error:
@@ -124,6 +118,15 @@ def _engine(config: Config) -> Finding:
     return Finding("engine", "ok", found)
 
 
+def _trackers(config: Config) -> Finding:
+    """Whether the trackers can be used; whether a server answers is seen in round 1, and does not stop the run."""
+    try:
+        check_installed(absolute(config.tracking))
+    except FedceError as error:
+        return Finding("tracking", "problem", str(error))
+    return Finding("tracking", "ok", ", ".join(config.tracking))
+
+
 def _folder(out: Path) -> Finding:
     run = RunFolder(out)
     if run.is_one:
@@ -139,13 +142,17 @@ def _folder(out: Path) -> Finding:
     return Finding("run folder", "ok", str(out))
 
 
-def _data(sites: Sites) -> Iterator[Finding]:
+def check_data(sites: Sites) -> Iterator[Finding]:
     n_cases = sum(len(set(site.cases)) for site in sites)
     n_images = sum(sum(site.n_by_part.values()) if site.patch else len(site.images) for site in sites)
     kind = "volumes" if sites[0].patch else "images"
     if sites.recognised:
         yield Finding("layout", "ok", sites.recognised)
-    yield Finding("data", "ok", f"{len(sites)} sites, {n_images} {kind} of {n_cases} cases, {_shape(sites)}")
+    yield Finding(
+        "data",
+        "ok",
+        f"{len(sites)} {'site' if len(sites) == 1 else 'sites'}, {n_images} {kind} of {n_cases} cases, {_shape(sites)}",
+    )
     warnings = [finding for site in sites for finding in (*_labels(site, list(sites.classes)), *_split(site))]
     for i, name in enumerate(sites.classes):
         if not any(site.labels(i) for site in sites):
@@ -217,7 +224,7 @@ def _disk(out: Path, sites: Sites, n_parameters: int) -> Finding:
     needed = 4 * n_parameters * (2 * MOMENTS * len(sites) + 3)
     parent = next(folder for folder in (out, *out.absolute().parents) if folder.is_dir())
     free = shutil.disk_usage(parent).free
-    found = f"{_size(needed)} for checkpoints and the model, {_size(free)} free"
+    found = f"{size_text(needed)} for checkpoints and the model, {size_text(free)} free"
     if needed > free:
         return Finding("disk", "problem", found, f"make room on the disk of {parent}, or choose another --out")
     return Finding("disk", "ok", f"{found}; decoded images in {cache_folder()}")
@@ -233,7 +240,7 @@ def _memory(sites: Sites, config: Config) -> Finding:
     workers = config.engine.workers or default_workers(len(sites))
     needed = pixels + workers * (500e6 + 4 * 4 * batch)
     available = _available_memory()
-    found = f"about {_size(needed)} for {workers} workers, {_size(available)} available"
+    found = f"about {size_text(needed)} for {workers} workers, {size_text(available)} available"
     if needed > available:
         return Finding(
             "memory", "warning", found, "lower data.size (or data.patch), train.batch_size or engine.workers"
@@ -305,13 +312,5 @@ def _size_seen(sites: Sites) -> tuple[int, ...]:
     return patch or sites[0].images.shape[2:]
 
 
-def _size(n_bytes: float) -> str:
+def size_text(n_bytes: float) -> str:
     return f"{n_bytes / 1e9:.1f} GB" if n_bytes >= 1e9 else f"{n_bytes / 1e6:.0f} MB"
-
-
-def verdict_of(findings: Sequence[Finding]) -> Mapping[str, Any]:
-    """All findings as a JSON value."""
-    return {
-        "ready": all(finding.verdict != "problem" for finding in findings),
-        "findings": [vars(finding) for finding in findings],
-    }

@@ -13,15 +13,17 @@ from fedce.base.files import digest_of, private_folder, write_bytes, write_seale
 from fedce.base.tables import BUILT_IN, DataConfig
 from fedce.core.messages import CaseScores
 from fedce.core.params import Params
-from fedce.core.scoring import LEVEL, MIN_CASES, dice_interval, too_few
-from fedce.data.pixels import FOREGROUND, with_channels
+from fedce.core.scoring import LEVEL, dice_interval
+from fedce.data.labels import classes_for_others
+from fedce.data.pixels import with_channels
 from fedce.data.shape import settled
 from fedce.data.site import SiteData
 from fedce.data.sites import load_labelled
 from fedce.federation.lines import versions
 from fedce.learning.learner import Learner
-from fedce.learning.metrics import DICE, Heading, Measures
+from fedce.learning.metrics import DICE, Measures
 from fedce.pictures.examples import found_in
+from fedce.questions.evaluated import DICE_HEADING, AtSite, Evaluated, OfClass, OfMetric
 from fedce.questions.loading import Loaded, Which, check_names_no_code, load_model
 from fedce.record.folder import RunFolder
 from fedce.site.cases import cases_csv
@@ -29,79 +31,7 @@ from fedce.site.hospital import Hospital, Tested, images_of, round_seed
 
 METRICS = (DICE, "hd95", "surface_dice", "volume_difference")
 """What is measured unless the command names other metrics."""
-DICE_HEADING = Heading("Dice", higher_is_better=True)
 JSON, CASES, PAGE = "evaluation.json", "cases.csv", "evaluation.html"
-Interval = tuple[float, float]
-
-
-@dataclass(frozen=True)
-class OfClass:
-    """A metric of one class at a site."""
-
-    mean: float | None
-    """Mean over the cases that have a value."""
-    interval: Interval | None
-    undefined: int
-    """Images and volumes without a value."""
-
-
-@dataclass(frozen=True)
-class OfMetric:
-    """A metric at a site."""
-
-    mean: float | None
-    """Mean over the classes that have a value."""
-    interval: Interval | None
-    """95 % interval over cases, of a case's mean over classes."""
-    unit: str
-    by_class: Mapping[str, OfClass]
-
-
-@dataclass(frozen=True)
-class AtSite:
-    """How well the model does on one site's cases."""
-
-    name: str
-    n_images: int
-    n_cases: int
-    metrics: Mapping[str, OfMetric]
-    cases: tuple[CaseScores, ...]
-
-    @property
-    def no_interval(self) -> str:
-        """Why the site has no intervals; empty if it has them."""
-        return too_few(self.name, self.n_cases, "labelled") if self.n_cases < MIN_CASES else ""
-
-
-@dataclass(frozen=True)
-class Evaluated:
-    """An evaluation of one model at one or more sites."""
-
-    run: str
-    model: str
-    """Which model: common, best, or a site's name."""
-    model_sha256: str
-    adapted: bool
-    folder: str
-    """The folder's name alone: its path is private."""
-    trained_on: bool
-    """Whether the folder holds the run's own data, training images among them."""
-    classes: tuple[str, ...]
-    tolerance: float
-    headings: Mapping[str, Heading]
-    sites: tuple[AtSite, ...]
-
-    @property
-    def notes(self) -> list[str]:
-        """What a reader must know beside the table."""
-        notes = [site.no_interval for site in self.sites if site.no_interval]
-        if self.trained_on:
-            notes.insert(
-                0, "These are the run's own data: it trained on some of the images, so the scores are too good"
-            )
-        if any(found.unit == "px" for site in self.sites for found in site.metrics.values()):
-            notes.append("The files state no spacing, so lengths are in pixels of the resized image")
-        return notes
 
 
 @dataclass(frozen=True)
@@ -186,11 +116,9 @@ def _recorded(site: AtSite) -> dict[str, Any]:
 
 def _reading(data: DataConfig, loaded: Loaded) -> DataConfig:
     """How the run's data were read; classes and size are those that the model was trained with."""
-    # Classes may also come from dataset.json; masks in colours are read by their table.
-    own = data.colors is None and (data.classes is not None or list(loaded.classes) != list(FOREGROUND))
     sides = loaded.shape[1:]
     size = data.size or (sides[0] if len(sides) == 2 and len(set(sides)) == 1 else None)
-    classes = {name: list(values) for name, values in loaded.classes.items()} if own else None
+    classes = classes_for_others(data, loaded.classes)
     update: dict[str, Any] = {"classes": classes, "size": size, "root": None, "sites": (), "shards": 1, "groups": []}
     return settled(data).model_copy(update=update)
 
@@ -203,6 +131,10 @@ def _fitted(data: SiteData, loaded: Loaded, folder: Path) -> SiteData:
         raise DataError(f"the images in {folder} are {have} pixels (height x width), the model takes {want}")
     if data.images.shape[1] == n_channels:
         return data
+    if loaded.modalities or data.modalities:
+        raise DataError(
+            f"the images in {folder} have {data.images.shape[1]} modalities or channels, the model takes {n_channels}"
+        )
     return replace(data, images=np.stack([with_channels(image, n_channels) for image in data.images]))
 
 
@@ -260,4 +192,5 @@ def _picture(data: SiteData, case: str, score: float, learner: Learner) -> Shown
     rows = [row for row, own in enumerate(data.cases) if own == case]
     row = max(rows, key=lambda row: int(data.masks[row].sum()))
     found = found_in(data, row, learner.predict)
-    return Shown(data.name, case, score, data.images[row], data.masks[row] > 0, found)
+    is_labelled = np.array([data.labels(i) for i in range(data.masks.shape[1])])[:, None, None]
+    return Shown(data.name, case, score, data.images[row], (data.masks[row] > 0) & is_labelled, found & is_labelled)

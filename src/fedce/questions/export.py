@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fedce.base.errors import ConfigError, RunError
-from fedce.base.files import digest_of, read_tensors, write_bytes, write_json, write_tensors
+from fedce.base.files import digest_of, write_bytes, write_json, write_tensors
+from fedce.base.words import install_command
 from fedce.core.params import to_named
-from fedce.data.shape import patch_of, settled
+from fedce.data.shape import settled
 from fedce.federation.lines import versions
-from fedce.learning import graphs, networks
+from fedce.learning import graphs
 from fedce.questions.bundle import Kind, inference, metadata
-from fedce.questions.loading import Loaded, Which, load_model
+from fedce.questions.loading import Loaded, Which, load_model, plain_network
 from fedce.questions.preprocessing import preprocessing_text
 from fedce.record.folder import RunFolder
 
@@ -42,7 +43,7 @@ def export(
 ) -> Exported:
     """Write the model in this form. `kind` says what a bundle reads; None: what the run was trained on."""
     if form == "onnx" and not all(find_spec(name) for name in ("onnx", "onnxruntime")):
-        raise ConfigError("--to onnx needs onnx and onnxruntime; install them with pip install 'fedce[export]'")
+        raise ConfigError(f"--to onnx needs onnx and onnxruntime; install them with {install_command('export')}")
     path = out or run.path.resolve().parent / f"{run.path.resolve().name}{ENDINGS[form]}"
     loaded = load_model(run, which)
     about = _about(run, loaded, which, card)
@@ -80,7 +81,7 @@ def _about(run: RunFolder, loaded: Loaded, which: Which, card: Card) -> dict[str
         "model": which.site or ("best" if which.best else "common"),
         "trained_by": {"run": run.path.resolve().name, "file_sha256": digest_of(loaded.file)},
         "card": [list(line) for line in card],
-        "preprocessing": preprocessing_text(run.config.data, loaded, are_volumes=_kind_of(run, loaded) == "volumes"),
+        "preprocessing": preprocessing_text(run.config.data, loaded),
         "versions": versions(),
     }
 
@@ -109,9 +110,7 @@ def _weights(
 
 
 def _network(run: RunFolder, loaded: Loaded) -> Any:
-    config = run.config
-    built = networks.build(config.model, loaded.shape[0], len(loaded.classes), config.seed, patch_of(config.data))
-    return graphs.at_its_size(graphs.with_weights(built, loaded.learner.params), loaded.shape)
+    return graphs.at_its_size(plain_network(run, loaded), loaded.shape)
 
 
 def _onnx(path: Path, run: RunFolder, loaded: Loaded, about: dict[str, Any], text: str, kind: Kind | None) -> Exported:
@@ -128,12 +127,12 @@ def _onnx(path: Path, run: RunFolder, loaded: Loaded, about: dict[str, Any], tex
 def _bundle(
     path: Path, run: RunFolder, loaded: Loaded, about: dict[str, Any], text: str, kind: Kind | None
 ) -> Exported:
-    kind = kind or _kind_of(run, loaded)
-    config = inference(kind, run.config.data, loaded.shape, loaded.written)
+    kind = kind or ("volumes" if loaded.volumes else "images")
+    config = inference(kind, settled(run.config.data), loaded)
     title, card = run.path.resolve().name, [(question, answer) for question, answer in about["card"]]
     files = {
         "configs/inference.json": config,
-        "configs/metadata.json": metadata(title, card, loaded.shape, loaded.classes, about["versions"]),
+        "configs/metadata.json": metadata(title, card, loaded, about["versions"]),
     }
     script = graphs.torchscript(_network(run, loaded), loaded.shape)
     for name, content in files.items():
@@ -144,16 +143,17 @@ def _bundle(
         "\n## Run\n\n```sh\npython -m monai.bundle run --config_file configs/inference.json --bundle_root . \\\n"
         "  --dataset_dir IMAGES --output_dir MASKS\n```\n\n"
         f"This needs monai, torch and fire. It reads the files {', '.join(config['endings'])} in IMAGES, and writes a "
-        "mask for each.\n"
+        f"mask for each {_a_case(kind, loaded)}.\n"
     )
     write_bytes(path / "docs" / "README.md", (text + usage).encode())
     written = (*files, "models/model.ts", "models/model.safetensors", "docs/README.md")
     return Exported(path, tuple(path / name for name in written))
 
 
-def _kind_of(run: RunFolder, loaded: Loaded) -> Kind:
-    """What the model was trained on, by the file of weights or by data.format."""
-    stated = read_tensors(loaded.file)[1].get("volumes")
-    if stated is None:
-        stated = run.config.data.format in ("volumes", "dicom")
-    return "volumes" if stated else "images"
+def _a_case(kind: Kind, loaded: Loaded) -> str:
+    """What a bundle writes a mask for."""
+    if not loaded.modalities:
+        return "of them"
+    first, *_, last = (f"case_{i:04d}" for i in range(loaded.shape[0]))
+    whole = ", or one file that holds all modalities" if kind == "volumes" else ""
+    return f"case. A case is a file for each modality, {first} to {last}, in the order of the training{whole}"

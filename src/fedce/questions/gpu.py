@@ -11,7 +11,7 @@ import torch
 from fedce.base.config import parse
 from fedce.base.errors import ConfigError, FedceError
 from fedce.engines.starting import execute
-from fedce.questions.doctor import Finding
+from fedce.questions.finding import Finding
 
 FEDERATIONS = ("fundus6", "volume6")
 """One of 2-D images, one of volumes."""

@@ -24,6 +24,7 @@ from fedce import __version__
 from fedce.base.config import Config
 from fedce.base.errors import EngineError, FedceError, RunError
 from fedce.base.files import digest_of, write_bytes
+from fedce.base.places import run_name
 from fedce.base.tables import DataConfig
 from fedce.data import Sites, load_sites
 from fedce.engines.local import can_fork, default_workers
@@ -76,18 +77,20 @@ class Store:
             self._loaded[key] = load_sites(config, notify=self.notify)
         return self._loaded[key]
 
+    def add(self, config: DataConfig, sites: Sites) -> None:
+        """Use sites that are in memory already."""
+        self._loaded[config.model_dump_json()] = sites
+
     def path(self, config: Config) -> Path:
         """The folder of this training, whether or not it exists yet."""
         resolved = resolve(config)
         # The name does not depend on the data's path, because the fingerprints identify the data.
-        what = resolved.model_dump(mode="json", exclude={"engine": True, "data": {"source"}})
+        what = resolved.model_dump(mode="json", exclude={"engine": True, "tracking": True, "data": {"source"}})
         fingerprints = [site.fingerprint for site in self.sites(config.data)]
         device = str(choose_device(config.engine.device))
         weights = [digest_of(file_of(Path(resolved.model.start)))] if resolved.model.start else []
         text = json.dumps([_code_version(), versions(), device, what, fingerprints, *weights], sort_keys=True)
-        source = Path(config.data.source).name
-        name = f"{source}-{config.algorithm.name.replace(':', '.')}-{config.seed}"
-        return self.folder / f"{name}-{sha256(text.encode()).hexdigest()[:16]}"
+        return self.folder / f"{run_name(config)}-{sha256(text.encode()).hexdigest()[:16]}"
 
     def finished(self, config: Config) -> Result | None:
         path = self.path(config)
@@ -234,7 +237,7 @@ class _SharedRounds:
 
 
 def _kin(config: Config) -> str:
-    return config.model_dump_json(exclude={"leave_out", "engine"})
+    return config.model_dump_json(exclude={"leave_out", "engine", "tracking"})
 
 
 def _train(pipe: Connection, config: Config, path: Path, sites: Sites | None, first_round: FirstRound | None) -> None:
@@ -242,7 +245,8 @@ def _train(pipe: Connection, config: Config, path: Path, sites: Sites | None, fi
     serve_parent()
     # Before any other call of torch: a forked process must not use the thread pool of its parent.
     torch.set_num_threads(1)
-    single = config.model_copy(update={"engine": config.engine.model_copy(update={"workers": 1})})
+    # Nobody follows one of many trainings, and its folder may be used by a study that names other trackers.
+    single = config.model_copy(update={"engine": config.engine.model_copy(update={"workers": 1}), "tracking": ()})
     observer = Observer(round=lambda done: pipe.send(done.round_no + 1))
     try:
         if RunFolder(path).lines():

@@ -19,16 +19,16 @@ RESIZE = {
 }
 
 
-def preprocessing_text(data: DataConfig, loaded: Loaded, *, are_volumes: bool) -> str:
-    """Every step from a file to the mask; `are_volumes`: the sites have volumes, whose channels are modalities."""
-    steps = _of_volumes(data, loaded) if loaded.learner.windows else _of_images(data, loaded, are_volumes=are_volumes)
+def preprocessing_text(data: DataConfig, loaded: Loaded) -> str:
+    """Every step from a file to the mask."""
+    steps = _of_volumes(data, loaded) if loaded.learner.windows else _of_images(data, loaded)
     return "\n".join(f"{i}. {step}" for i, step in enumerate(steps, start=1))
 
 
-def _of_images(data: DataConfig, loaded: Loaded, *, are_volumes: bool) -> list[str]:
+def _of_images(data: DataConfig, loaded: Loaded) -> list[str]:
     n_channels, size = loaded.shape[0], " x ".join(map(str, loaded.shape[1:]))
     return [
-        f"Read the image as {_kind(n_channels, are_volumes=are_volumes)}: {n_channels} x height x width. A volume is "
+        f"Read the image as {_kind(loaded)}: {n_channels} x height x width. A volume is "
         f"turned to the patient's axes and cut into {data.plane} slices; each slice is an image.",
         f"Grey values, over the whole image or volume: {_intensity(data)}. Round to whole numbers.",
         f"Size: {size} pixels (height x width), bilinear with anti-aliasing; {RESIZE[data.resize]}. "
@@ -50,7 +50,7 @@ def _of_volumes(data: DataConfig, loaded: Loaded) -> list[str]:
         else "The voxels stay as they are; they are not resampled."
     )
     return [
-        f"Read the volume as {_kind(n_channels, are_volumes=True)}, and turn it to the patient's axes: {n_channels} x "
+        f"Read the volume as {_kind(loaded)}, and turn it to the patient's axes: {n_channels} x "
         f"slices x rows x columns, with {data.plane} slices.",
         f"Grey values, over the whole volume: {_intensity(data)}. Round to whole numbers.",
         resample,
@@ -64,11 +64,10 @@ def _of_volumes(data: DataConfig, loaded: Loaded) -> list[str]:
     ]
 
 
-def _kind(n_channels: int, *, are_volumes: bool) -> str:
-    if n_channels == 1:
-        return "grey"
-    is_colour = n_channels == 3 and not are_volumes
-    return "colour (red, green, blue)" if is_colour else f"{n_channels} modalities, in the order of the training"
+def _kind(loaded: Loaded) -> str:
+    if loaded.modalities:
+        return f"{loaded.shape[0]} modalities, in the order of the training"
+    return "grey" if loaded.shape[0] == 1 else "colour (red, green, blue)"
 
 
 def _intensity(data: DataConfig) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from fedce.base.config import Config, load
 from fedce.base.errors import ConfigError, nearest
+from fedce.base.html import percent, table_html
 from fedce.base.tables import AlgorithmConfig, WorthConfig
 from fedce.federation.session import Result
 from fedce.questions.jobs import Progress, Store
@@ -22,7 +23,17 @@ MAX_RETRAINED = 8
 
 @dataclass(frozen=True)
 class Valuation:
-    """The value of each site, in mean test Dice over all sites (reconstruction: validation Dice)."""
+    """The value of each site, in mean test Dice over all sites (reconstruction: validation Dice).
+
+    `fedce.value` gives it, and a notebook shows its table.
+
+    >>> values, shares = {"north": 0.03, "south": 0.01}, {"north": 0.75, "south": 0.25}
+    >>> estimate = {"north": 0.5, "south": 0.5}
+    >>> agrees = agreement(list(estimate.values()), list(shares.values()))
+    >>> found = Valuation("loo", values, shares, (), {}, estimate, agrees, 3)
+    >>> found.records[0]
+    {'site': 'north', 'value': 0.03, 'share': 0.75, 'contribution': 0.5, 'worth': None}
+    """
 
     method: str
     values: Mapping[str, float]
@@ -38,6 +49,35 @@ class Valuation:
     worth: Mapping[str, float] | None = None
     """What each site gives, and itself would lose, by the ballots of the run (worth.all); None if not measured."""
     worth_agreement: Agreement | None = None
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        """A row for each site: its value, the value as a share, and the estimates that the value judges."""
+        return [
+            {
+                "site": site,
+                "value": value,
+                "share": self.shares[site],
+                "contribution": self.estimate[site],
+                "worth": (self.worth or {}).get(site),
+            }
+            for site, value in self.values.items()
+        ]
+
+    @property
+    def sentences(self) -> list[str]:
+        """How well the estimates agree with the values."""
+        estimates = {"contributions": self.agreement, "worth.all": self.worth_agreement}
+        return [f"{self.method} against {name}: {in_words(found)}" for name, found in estimates.items() if found]
+
+    def _repr_html_(self) -> str:
+        rows = [
+            [one["site"], f"{one['value']:+.4f}", *(percent(one[key]) for key in ("share", "contribution", "worth"))]
+            for one in self.records
+        ]
+        title = f"{self.method}: what the mean Dice loses without each site"
+        header = ["site", "lost without it", "truth, share", "contribution", "worth.all"]
+        return table_html(title, header, rows, self.sentences)
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -158,6 +198,12 @@ def trainings_by(
 def _runs(config: Config, algorithm: str, seeds: Sequence[int]) -> list[Config]:
     table = config.algorithm if config.algorithm.name == algorithm else AlgorithmConfig(name=algorithm)
     return [config.model_copy(update={"algorithm": table, "seed": seed}) for seed in seeds]
+
+
+def in_words(found: Agreement) -> str:
+    return ", ".join(
+        f"{name} {'undefined' if value is None else f'{value:.3f}'}" for name, value in vars(found).items()
+    )
 
 
 def check_method(method: str) -> None:

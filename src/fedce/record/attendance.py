@@ -6,9 +6,10 @@ from fedce import algorithms
 from fedce.core.best import has_stalled
 from fedce.core.draw import Draw
 from fedce.record.checks import Part
-from fedce.record.entries import Continued, End, Join, Round
+from fedce.record.entries import Change, Continued, End, Join, Round
 from fedce.record.folder import RunFolder
 from fedce.record.ledger import Ledger
+from fedce.record.standing import Standings
 
 LEFT_OUT = "left out by the experiment"
 EXPELLED = "expelled"
@@ -31,7 +32,10 @@ class Attendance(Part):
             self.unchecked.append("why sites have no part in a round: an earlier version did not record it")
             return
         members = set(ledger.begun.sites)
+        standings = Standings.begun(ledger)
         for number, line in enumerate(ledger, 1):
+            standings.take(number, line)
+            self.gone = standings.gone
             if isinstance(line, Join):
                 members.add(line.site)
             elif isinstance(line, Continued):
@@ -40,7 +44,8 @@ class Attendance(Part):
             elif isinstance(line, Round):
                 self._round(f"line {number}", line, members)
             elif isinstance(line, End):
-                reasons = dict.fromkeys(line.missing, () if self.is_local else (NO_REPLY,))
+                no_reply = "" if self.is_local else NO_REPLY
+                reasons = {site: (self.gone.get(site, no_reply),) for site in line.missing}
                 self._present(f"line {number}", line.evaluations, line, members, reasons)
         self.facts.append(f"in {len(ledger.rounds)} rounds every site took part, or the ledger says why not")
 
@@ -64,16 +69,20 @@ class Attendance(Part):
         asked = set(done.asked)
         if unasked := sorted(done.sites.keys() - asked):
             self.problems.append(f"{where}: {', '.join(unasked)} took part but was not asked")
+        for site in sorted(asked & self.gone.keys()):
+            self.problems.append(f"{where}: {site} was asked, although the ledger says before: {self.gone[site]}")
         reasons = {site: self._reasons(site, site in asked) for site in done.missing}
         self._present(where, done.sites, done, members, reasons)
 
     def _reasons(self, site: str, was_asked: bool) -> tuple[str, ...]:
         """The reasons for which this site may have no part in a round of this experiment."""
         config = self.config
+        if site in self.gone:
+            return (self.gone[site],)
         if site in config.leave_out:
             return (LEFT_OUT,)
         if was_asked:
-            return () if self.is_local else (NO_REPLY,)
+            return () if self.is_local and site not in config.freerider.plant else (NO_REPLY,)
         algorithm = algorithms.built_in(config)
         expels = algorithm is None or algorithm.traits.expels
         return (
@@ -121,7 +130,7 @@ class Draws(Part):
                 # The ledger does not say from which round on a late comer may be drawn.
                 self.unchecked.append(f"which sites are drawn after round {n_checked}: {line.site} joined late")
                 return
-            if isinstance(line, Continued) and line.changed.joined + line.changed.left:
+            if isinstance(line, Change) or (isinstance(line, Continued) and line.changed.joined + line.changed.left):
                 self.unchecked.append(f"which sites are drawn after round {n_checked}: members came or went")
                 return
             if not isinstance(line, Round):

@@ -14,11 +14,8 @@ from fedce.base.ranges import MAX_METRICS, DiceByClass, Gain, Images, Loss, Metr
 from fedce.core.ballot import Ballot
 from fedce.core.messages import Choice, Evaluation
 from fedce.core.recorded import Facts, Flag
-from fedce.guard.border import SEEN_AT_THE_BORDER
-from fedce.guard.signs import FLAGS, twin_of
+from fedce.record.flags import flag_of
 from fedce.record.forms import Count, Form, Heading, Interval, Number, Share, Time
-
-KNOWN_FLAGS = {flag.text: flag for flag in (*FLAGS, *SEEN_AT_THE_BORDER)}
 
 
 class Line(Form):
@@ -87,6 +84,8 @@ class Session(Line):
     """Why it is not measured what each site gives to the others; empty: it is; None: an earlier version."""
     worth_rule: Count | None = None
     """The number of the rule by which worth follows from the ballots."""
+    presence: bool = False
+    """Whether contributions are multiplied by presence; earlier versions did not."""
     sites: Mapping[str, DataFacts]
 
     @property
@@ -169,19 +168,6 @@ class SiteFacts(Form):
         return [flag_of(text) for text in self.flag_texts]
 
 
-def flag_of(text: str) -> Flag:
-    """The flag with these words; words that this version does not know make a flag of kind "unknown".
-
-    >>> flag_of("zero update").kind
-    'zero'
-    """
-    if text in KNOWN_FLAGS:
-        return KNOWN_FLAGS[text]
-    if text.startswith(nearly := twin_of("").words):
-        return twin_of(text.removeprefix(nearly).strip())
-    return Flag("unknown", text)
-
-
 class BallotFacts(Form):
     """How sites scored the common model and the models that lack one of them."""
 
@@ -258,6 +244,57 @@ class Event(Line):
     @property
     def summary(self) -> str:
         return f"{self.site} {self.what}"
+
+
+class SignedNotice(Signed):
+    """What a site or the coordinator signed about the site's key or membership."""
+
+    proof: str = ""
+    """A new key's signature, which shows that its owner agrees."""
+
+
+class Change(Line):
+    """A change of a site's key or membership."""
+
+    site: str
+    key: str
+    """The site's key before."""
+    by: Literal["site", "coordinator"]
+    signed: SignedNotice
+
+
+class Rotate(Change):
+    kind: Literal["rotate"]
+    new: str
+
+    @property
+    def summary(self) -> str:
+        return f"{self.site} changed its key to {self.new}"
+
+
+class Replace(Change):
+    kind: Literal["replace"]
+    new: str
+
+    @property
+    def summary(self) -> str:
+        return f"the coordinator, without the old key, replaced the key of {self.site} by {self.new}"
+
+
+class Revoke(Change):
+    kind: Literal["revoke"]
+
+    @property
+    def summary(self) -> str:
+        return f"the {self.by} revoked the key of {self.site}, {self.key}"
+
+
+class Withdraw(Change):
+    kind: Literal["withdraw"]
+
+    @property
+    def summary(self) -> str:
+        return f"{self.site} withdrew from the run"
 
 
 class MeasuredFacts(Form):
@@ -339,6 +376,10 @@ LINES: Mapping[str, type[Line]] = {
     "round": Round,
     "join": Join,
     "event": Event,
+    "rotate": Rotate,
+    "replace": Replace,
+    "revoke": Revoke,
+    "withdraw": Withdraw,
     "end": End,
     "publish": Publish,
 }

@@ -6,12 +6,15 @@ ledger.jsonl     one line for the start, each round and the end, each with the h
 checkpoint/      the server's state and the sites' memories
 results.json     contributions, Dice, fairness, versions
 model.safetensors, models/<site>.safetensors where each site has its own
+rounds.csv       the rounds as a table, if the experiment asks for it
 cases.csv        the metrics of every test case, if the sites are on this machine
+connections.json    while sites on other machines work: which are connected, and whose answer is awaited
 examples.png     an image of each site's first test case with what the model finds in it
 report.html
+notices/         signed notices of members that wait for the next round boundary
+attestation-N.json, attestation-N.tsr   the ledger's first N lines, attested; the time stamp of that
 """
 
-import fcntl
 import json
 import os
 import shutil
@@ -19,14 +22,28 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any
 
 from fedce.base import config as configs
 from fedce.base.errors import RunError
-from fedce.base.files import append_line, digest_of, read_sealed, write_bytes, write_sealed
+from fedce.base.files import (
+    append_line,
+    digest_of,
+    locked,
+    read_json,
+    read_sealed,
+    write_bytes,
+    write_json,
+    write_sealed,
+)
+from fedce.record.connections import Connections
 from fedce.record.entries import Continued, Line, Round, line_of
 from fedce.record.forms import Results, check
 from fedce.record.ledger import NO_LINE, Ledger, check_format, content_of, signed_text
+
+OUTCOME = "outcome.json"
+"""File in the engine's folder that says how the coordinator ended."""
 
 
 class RunFolder:
@@ -49,17 +66,31 @@ class RunFolder:
         self.report_file = path / "report.html"
         self.examples_file = path / "examples.png"
         self.cases_file = path / "cases.csv"
+        self.rounds_file = path / "rounds.csv"
         self.splits_file = path / "splits.json"
         self.log_file = path / "error.log"
+        self.connections_file = path / "connections.json"
         self.lock_file = path / ".lock"
         self.next_folder = path / ".next"
         self.state_file = path / "checkpoint" / "state.safetensors"
+        self.notices_folder = path / "notices"
         self.memory_folder = path / "checkpoint" / "sites"
         self.sign: Callable[[str], str] | None = None
         """Signs the ledger's lines; set by the coordinator."""
         self._last_line: str | None = None
         self._lines_read: list[str] = []
         self._ledger = Ledger()
+
+    @property
+    def attestation_files(self) -> list[Path]:
+        """The attestations of the ledger, by their number of lines."""
+        return sorted(self.path.glob("attestation-*.json"), key=lambda path: (len(path.name), path.name))
+
+    @property
+    def engine_folder(self) -> Path:
+        """Beside the run folder: files of the engine that carries the run, unless that is the local engine."""
+        path = self.path.resolve()
+        return path.with_name(f"{path.name}.engine")
 
     def site_model_file(self, site: str) -> Path:
         return self.path / "models" / f"{site}.safetensors"
@@ -137,15 +168,24 @@ class RunFolder:
     def remove(self) -> None:
         """Delete the files that a run has written, and nothing else in the folder."""
         # Configuration and lock last: while they exist, an interrupted removal can be repeated.
-        for own in (self.path / "checkpoint", self.path / "models", self.next_folder):
+        for own in (self.path / "checkpoint", self.path / "models", self.notices_folder, self.next_folder):
             shutil.rmtree(own, ignore_errors=True)
-        pages = (self.report_file, self.examples_file, self.cases_file)
-        files = (self.results_file, self.model_file, self.best_file, *pages, self.splits_file, self.log_file)
+        pages = (self.report_file, self.examples_file, self.cases_file, self.rounds_file)
+        files = (
+            self.results_file,
+            self.model_file,
+            self.best_file,
+            *pages,
+            self.splits_file,
+            self.log_file,
+            self.connections_file,
+        )
         extra = (
             *self.path.glob("config-until-round-*.toml"),
             *self.path.glob("value-*.json"),
             *self.path.glob("member-*.html"),
             *self.path.glob("allocation.*"),
+            *self.path.glob("attestation-*.*"),
         )
         for file in (*files, *extra, self.ledger_file, self.config_file, self.lock_file):
             file.unlink(missing_ok=True)
@@ -165,14 +205,27 @@ class RunFolder:
         return self.config_file.is_file() and (self.lock_file.exists() or self.ledger_file.exists())
 
     @contextmanager
-    def lock(self) -> Iterator[None]:
-        """Keep other processes from working on this run; the lock ends with this process, however it ends."""
+    def lock(self, patience: float = 0.0) -> Iterator[None]:
+        """Keep other processes from working on this run; the lock ends with this process, however it ends.
+
+        `patience`: seconds in which a process that holds the lock may end.
+        """
+        end = monotonic() + patience
         with self.lock_file.open("w") as file:
-            try:
-                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise RunError(f"another process is working on {self.path}; wait for it, or stop it") from None
+            while not locked(file):
+                if monotonic() >= end:
+                    raise RunError(f"another process is working on {self.path}; wait for it, or stop it")
+                sleep(0.1)
             yield
+
+    @property
+    def is_locked(self) -> bool:
+        """Whether another process is working on this run; not to be asked by the process that holds the lock."""
+        try:
+            with self.lock():
+                return False
+        except RunError:
+            return True
 
     @property
     def config(self) -> configs.Config:
@@ -188,6 +241,26 @@ class RunFolder:
 
     def write_results(self, results: Mapping[str, Any]) -> None:
         write_sealed(self.results_file, results)
+
+    @property
+    def connections(self) -> Connections | None:
+        """Which sites on other machines were there when the coordinator last looked; None unless the run goes on."""
+        if not self.connections_file.exists():
+            return None
+        content = read_json(self.connections_file)
+        check(Connections, content, str(self.connections_file))
+        return Connections.model_validate(content)
+
+    def write_connections(self, connections: Connections) -> None:
+        write_json(self.connections_file, connections.model_dump())
+
+    @contextmanager
+    def connections_shown(self) -> Iterator[None]:
+        """Connections may be written in this block; after it nobody waits for sites, however it ends."""
+        try:
+            yield
+        finally:
+            self.connections_file.unlink(missing_ok=True)
 
     def ledger(self) -> Ledger:
         """All whole lines, without a last line that a kill cut off. Lines that were read before are not read again."""

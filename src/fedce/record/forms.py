@@ -116,6 +116,8 @@ class Results(Form):
     no_intervals: str | None = None
     intervals_over_rounds: list[_Band] = []
     order_settled_from: Count | None
+    presence: dict[str, Share] = {}
+    """Empty in runs of an earlier version, and if the guard is off."""
     worth: _Worth | None = None
     """None in runs of an earlier version."""
     reconstruction: dict[str, Number] = {}
@@ -258,6 +260,8 @@ class ModelAbout(Form):
     """The values of each class that a predicted mask holds; files of earlier versions do not say it."""
     volumes: bool | None = None
     """Whether the sites have volumes; files of earlier versions do not say it."""
+    modalities: bool | None = None
+    """Whether several channels are modalities, and not colours; files of earlier versions do not say it."""
     shape: Annotated[list[Annotated[int, Field(ge=1, le=4096)]], Field(min_length=3, max_length=4)]
     """Channels, and height and width of the images or slices, rows and columns of a patch."""
 

@@ -8,8 +8,8 @@ from fedce.base.files import digest_of
 from fedce.base.ranges import NOVELTY, SCORE
 from fedce.core.algorithm import Algorithm
 from fedce.guard.border import FAR_STATISTICS, HARMFUL_STATISTICS, SEEN_AT_THE_BORDER
-from fedce.guard.guarded import flags_by_guard
 from fedce.guard.statistics import FAR, is_harmful
+from fedce.guard.verdicts import flags_by_guard
 from fedce.record.checks import Part
 from fedce.record.entries import Continued, End, Round
 from fedce.record.folder import RunFolder
@@ -91,6 +91,10 @@ class Replayed(Part):
         if self.algorithm.traits.weights_are_measured:
             what = "shares"
             self.unchecked.append(f"the weights of {name}: they follow from the models, which the ledger does not hold")
+        if replayer.is_of_earlier_rules:
+            self.unchecked.append(
+                "what the guard concluded from its signs: the guard of an earlier version had other rules"
+            )
         self.facts.append(f"{what} of {len(rounds)} rounds worked out again")
 
     def _is_recorded(self, algorithm: Algorithm, rounds: NumberedRounds) -> bool:
@@ -172,7 +176,8 @@ class ResultsAgain(Part):
     def _uncovered(self, run: RunFolder, ledger: Ledger, covered: Collection[str]) -> None:
         """Files that the ledger does not cover: anybody may have changed them."""
         earlier = [run.config_until(line.round_no).name for line in ledger.of(Continued)]
-        known = {*COVERED, *covered, *earlier}
+        attested = [file.with_suffix(end).name for file in run.attestation_files for end in (".json", ".tsr")]
+        known = {*COVERED, *covered, *earlier, *attested}
         beside = [file for file in sorted(run.path.iterdir()) if file.name not in known]
         models = [file for file in sorted((run.path / "models").glob("*")) if f"models/{file.name}" not in covered]
         names = [str(file.relative_to(run.path)) for file in (*beside, *models)]

@@ -15,6 +15,7 @@ from fedce.guard.alarms import alarm_text
 from fedce.record.entries import DataFacts, Publish
 from fedce.record.folder import RunFolder
 from fedce.record.ledger import sightings
+from fedce.record.standing import change_sentences
 from fedce.record.verify import checked
 from fedce.valuation.worth import LEAST_SIGNAL
 
@@ -60,6 +61,7 @@ def view_of(run: RunFolder, results: Mapping[str, Any], site: str) -> dict[str, 
             *(seen.text_without_name for seen in sightings(run.rounds()).get(site, [])),
             *(alarm_text(alarm["what"], alarm["round_no"]) for alarm in watched.get("alarms", [])),
         ],
+        "changes": [sentence for changed, sentence in change_sentences(run.ledger()) if changed == site],
         "by_round": [{"round": n, "share": facts.share, "score": facts.score} for n, facts in mine],
     }
 

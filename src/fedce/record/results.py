@@ -14,6 +14,7 @@ from fedce.base.errors import RunError
 from fedce.core.ballot import FEWEST_BALLOTS
 from fedce.core.best import best_round, smoothed
 from fedce.core.messages import Evaluation, Measured
+from fedce.core.presence import paid, presence_of
 from fedce.guard import alarms as freerider
 from fedce.record.entries import End, Round, Session
 from fedce.record.ledger import Ledger, flags_by_site
@@ -34,7 +35,9 @@ def results_of(config: Config, ledger: Ledger, *, over_rounds: bool = False) -> 
     if (end := ledger.end) is None:
         raise RunError("the ledger has no end, so no results follow from it")
     rounds, session = ledger.rounds, ledger.of(Session)[-1]
-    sites, shares = ledger.sites, end.shares
+    sites = ledger.sites
+    there = presence_of(rounds, sites, drawn=config.sites_per_round is not None) if session.presence else {}
+    shares = paid(end.shares, there)
     last_n_train = {site: told.n_train for done in rounds for site, told in done.sites.items()}
     found: dict[str, Any] = {
         "algorithm": config.algorithm.name,
@@ -42,6 +45,7 @@ def results_of(config: Config, ledger: Ledger, *, over_rounds: bool = False) -> 
         "rounds": len(rounds) if config.patience else config.n_rounds,
         "seed": config.seed,
         "contributions": {**dict.fromkeys(sites, 0.0), **shares},
+        **({"presence": there} if session.presence else {}),
         "order_settled_from": _order_settled_from(rounds),
         "initial_dice": {site: told.score for site, told in rounds[0].sites.items()} if rounds else {},
         "images": {site: about.n_images for site, about in sites.items()},
@@ -60,7 +64,7 @@ def results_of(config: Config, ledger: Ledger, *, over_rounds: bool = False) -> 
         found |= _evaluated(end)
     if (algorithm := _algorithm(config, end, ledger.format)) is not None:
         n_cases = found["validation_cases"]
-        found |= contribution_intervals(algorithm, rounds, shares, config.seed, n_cases).recorded(shares)
+        found |= contribution_intervals(algorithm, rounds, shares, config.seed, n_cases, there).recorded(shares)
         if over_rounds:
             found["intervals_over_rounds"] = _intervals_over_rounds(algorithm, rounds, config.seed, n_cases)
     found |= worth_so_far(config, ledger)

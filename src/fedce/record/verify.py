@@ -1,14 +1,16 @@
 """Checking a run's ledger as a member would: the chain, the signatures, and every share from the recorded terms."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
+from pathlib import Path
 from typing import Any, Literal
 
 from fedce.base.errors import RunError
 from fedce.base.files import digest_of
 from fedce.base.identity import held_key
 from fedce.record.attendance import Attendance, Draws
+from fedce.record.attestations import Attested
 from fedce.record.ballots import BallotsHeld
 from fedce.record.checks import Part
 from fedce.record.entries import Continued, End, Line, Resume, Round, Session, Start, line_of
@@ -16,6 +18,7 @@ from fedce.record.folder import RunFolder
 from fedce.record.ledger import NO_LINE, Ledger, check_format, content_of
 from fedce.record.numbers import Replayed, ResultsAgain, Statistics
 from fedce.record.signatures import Signatures
+from fedce.record.standing import Standings
 
 NEW_FIELDS: Mapping[int, Mapping[str, tuple[str, ...]]] = {
     2: {"start": ("config_file",), "end": ("files", "evaluations")},
@@ -53,6 +56,22 @@ class Verdict:
 
 
 @dataclass(frozen=True)
+class FromElsewhere:
+    """What a member knows that does not come from the run folder."""
+
+    coordinator: str | None = None
+    """The coordinator's public key."""
+    head: str | None = None
+    """The hash of a line."""
+    keys: Mapping[str, str] = field(default_factory=dict)
+    """Site to public key."""
+    attestations: Sequence[Path] = ()
+    """Attestations of the ledger that the member kept."""
+    authority: Path | None = None
+    """The certificates of a time-stamping authority."""
+
+
+@dataclass(frozen=True)
 class Checked:
     """A sound run's results, as they follow from its ledger."""
 
@@ -77,39 +96,64 @@ def verify(
     coordinator: str | None = None,
     head: str | None = None,
     keys: Mapping[str, str] | None = None,
+    attestations: Sequence[Path] = (),
+    authority: Path | None = None,
 ) -> Verdict:
     """Check everything that can be checked.
 
-    The coordinator's key, a line's hash and sites' keys are what a member knows from elsewhere. Without a coordinator's
-    key, this machine's own key counts, if there is one.
+    The arguments are what a member knows from elsewhere (`FromElsewhere`). Without a coordinator's key, this machine's
+    own key counts, if there is one. Attestations in the run folder are found by themselves.
     """
-    return _verified(run, coordinator, head, keys or {})[0]
+    return _verified(run, FromElsewhere(coordinator, head, keys or {}, attestations, authority))[0]
 
 
-def _verified(
-    run: RunFolder, coordinator: str | None = None, head: str | None = None, keys: Mapping[str, str] | None = None
-) -> tuple[Verdict, dict[str, Any] | None]:
+def _verified(run: RunFolder, known: FromElsewhere | None = None) -> tuple[Verdict, dict[str, Any] | None]:
     """The verdict, and the results that follow from the ledger; None if it has no end or can't be read."""
-    trusted = coordinator or held_key()
+    known = known or FromElsewhere()
     lines = run.lines()
     hashes = [sha256(line.encode()).hexdigest() for line in lines]
     contents, problems = _contents(lines)
     if not contents:
-        return Verdict((*problems, f"{run.ledger_file} is empty or missing"), ()), None
+        gone = Attested(_attestations(run, known), lines, known.coordinator or "", lambda n: {}, known.authority)
+        return Verdict((*problems, f"{run.ledger_file} is empty or missing", *gone.problems), ()), None
     check_format(contents.get(1), run.ledger_file)
     found = Part()
     found.problems += problems
-    if head is not None and head not in hashes:
-        found.problems.append(f"no line has the hash {head}: what was there when it was noted down is gone or changed")
+    if known.head is not None and known.head not in hashes:
+        found.problems.append(
+            f"no line has the hash {known.head}: what was there when it was noted down is gone or changed"
+        )
     found.problems += _chain(lines, hashes, contents)
     found.facts.append(f"{len(contents)} lines, chained; the last has the hash {hashes[-1]}")
     ledger, problems = _ledger(contents)
     found.problems += problems
+    _check_attested(run, lines, ledger, known, found)
     if len(ledger) < len(lines):
         found.unchecked.append("everything else: some lines can't be read")
     else:
-        _check(run, ledger, found, lambda: Signatures(run, ledger, coordinator, trusted, keys or {}))
+        trusted = known.coordinator or held_key()
+        _check(run, ledger, found, lambda: Signatures(run, ledger, known.coordinator, trusted, known.keys))
     return Verdict(tuple(found.problems), tuple(found.facts), tuple(found.unchecked), found.doubt), found.results
+
+
+def _attestations(run: RunFolder, known: FromElsewhere) -> list[Path]:
+    beside = run.attestation_files
+    there = {path.resolve() for path in beside}
+    return [*beside, *(path for path in known.attestations if path.resolve() not in there)]
+
+
+def _check_attested(run: RunFolder, lines: Sequence[str], ledger: Ledger, known: FromElsewhere, found: Part) -> None:
+    """Compare the ledger with its attestations, even if some of its lines can't be read."""
+    files = _attestations(run, known)
+    key = known.coordinator or (ledger.start.coordinator if ledger.start else "")
+    standings = Standings.of(ledger) if ledger.start else Standings("", "")
+    pinned = {own: site for site, own in known.keys.items()}
+    found.add(Attested(files, lines, key, lambda n: standings.site_by_key(n) | pinned, known.authority))
+    if not files and known.head is None:
+        found.unchecked.append(
+            "whether lines at the end were cut off, or all made anew: no attestation is here; "
+            "give one that you kept, with --attestation"
+        )
 
 
 def _check(run: RunFolder, ledger: Ledger, found: Part, signatures: Callable[[], Part]) -> None:

@@ -5,16 +5,19 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.ndimage import grey_dilation
 
 from fedce.base.errors import ConfigError
+from fedce.base.ranges import SCORE
 from fedce.base.registry import find, full_name
-from fedce.core.messages import Evaluation, Reply
+from fedce.core.messages import Evaluation, Reply, Task
 from fedce.core.params import Params
 from fedce.core.site import Compared, Moments, Pull, Site, Trained
 from fedce.data import SiteData
 from fedce.data.splits import Split
 from fedce.learning.learner import Learner
 from fedce.learning.metrics import DICE_ALONE, Measures
+from fedce.site import lies
 from fedce.site.hospital import Hospital, round_seed
 
 NOISE = 1e-3
@@ -24,6 +27,12 @@ SPREAD = 4.5
 """Factor on the trained running variances."""
 SHIFT = 2.5
 """Shift of the trained running means, in standard deviations."""
+LATE = 15
+"""From this round on, a site sends longer updates."""
+DILATED = 3
+"""Pixels by which masks grow."""
+TURN = 0.05
+"""Part of a right angle by which a site turns away in a round."""
 
 
 def hospital(
@@ -45,6 +54,9 @@ def hospital(
         first = min(other for other, its in plant.items() if its == kind)
         data = next((other for other in sites if other.name == first), None) or _not_here(kind, first)
         data = replace(data, name=name) if attack.trains_anew else data
+    elif attack.clones:
+        victim = next(other for other in sites if other.name not in plant)
+        data = replace(victim, name=name)
     elif attack.data is not None:
         data = attack.data(data)
     return Impostor(Hospital(data, learner, classes, seed, measures), kind, name, _sign_of(name, plant))
@@ -56,8 +68,21 @@ def _not_here(kind: str, first: str) -> SiteData:
 
 def _sign_of(name: str, plant: Mapping[str, str]) -> int:
     """Colluders come in pairs: every second one mirrors the one before."""
-    colluders = sorted(site for site, kind in plant.items() if kind == "collude")
-    return -1 if name in colluders and colluders.index(name) % 2 else 1
+    return -1 if _place(name, plant) % 2 else 1
+
+
+def _place(name: str, plant: Mapping[str, str]) -> int:
+    """The site's number among those that do the same."""
+    return sorted(site for site, kind in plant.items() if kind == plant[name]).index(name)
+
+
+def is_there(task: Task, n_rounds: int, plant: Mapping[str, str]) -> bool:
+    """Whether the task's site answers; most cheats do."""
+    kind = plant.get(task.site)
+    there = attack_of(kind).there if kind else None
+    if there is None or task.action != "train":
+        return True
+    return there(task.round_no, n_rounds, _place(task.site, plant))
 
 
 def with_one_image(data: SiteData) -> SiteData:
@@ -85,9 +110,7 @@ def with_one_image(data: SiteData) -> SiteData:
 
 def with_inverted_labels(data: SiteData) -> SiteData:
     """Background as foreground, in training and validation. The test images stay, to measure the damage."""
-    masks = 1 - data.masks
-    masks[data.split.test] = data.masks[data.split.test]
-    return replace(data, masks=masks)
+    return _with_own(data, masks=1 - data.masks)
 
 
 class Impostor:
@@ -142,6 +165,13 @@ class Attack:
     """Changes its images before anything else."""
     says: Callable[[Reply], Reply] | None = None
     """Changes its answer."""
+    votes: Callable[[Sequence[float], Sequence[int]], Sequence[float]] | None = None
+    """Changes its scores of the common model and of the models without a site; it knows which of them lack an
+    accomplice or itself."""
+    there: Callable[[int, int, int], bool] | None = None
+    """Whether it answers in a round: by the round's number, the number of rounds and its place among accomplices."""
+    clones: bool = False
+    """It has the images of the first honest site, which does not know."""
     is_paired: bool = False
     """Several members do it together."""
     is_of_one_hospital: bool = False
@@ -209,35 +239,67 @@ def _replays(own: Impostor, params: Params, round_no: int, moments: Moments, pul
     return replace(honest, moments={"update": honest.params.trainable - params.trainable})
 
 
-def _pretends(reply: Reply) -> Reply:
-    """Every score it reports is half of the true one; its test Dice stays, to measure the damage."""
-    told = reply.evaluation
-    return replace(
-        reply,
-        score=_half(reply.score),
-        score_local=_half(reply.score_local),
-        error_without=None if reply.error_without is None else 1 - (1 - reply.error_without) / 2,
-        error_replicates=tuple(1 - (1 - error) / 2 for error in reply.error_replicates),
-        evaluation=None if told is None else _half_as_well(told),
-    )
-
-
-def _inflates(reply: Reply) -> Reply:
-    if reply.error_without is None:
+def said(reply: Reply, kind: str | None, mine: Sequence[int] = ()) -> Reply:
+    """The answer of a site that does this; `mine`: which of the models that it scored lack it or an accomplice."""
+    if kind is None:
         return reply
-    spread = np.random.default_rng(reply.round_no).uniform(0.9, 1.0, len(reply.error_replicates))
-    return replace(reply, error_without=1.0, error_replicates=tuple(spread.tolist()))
+    attack = attack_of(kind)
+    if attack.votes is not None and mine and reply.scores:
+        votes = attack.votes(reply.scores, mine)
+        reply = replace(reply, scores=tuple(SCORE.nearest(score) for score in votes))
+    return reply if attack.says is None else attack.says(reply)
 
 
-def _slanders(reply: Reply) -> Reply:
-    """Claims that the model of the other sites is bad."""
-    return replace(_inflates(reply), scores=(0.0,) * len(reply.scores))
+def models_without_them(kind: str | None, sites: Sequence[str], n_models: int, plant: Mapping[str, str]) -> list[int]:
+    """Which models of a ballot lack a site that does this: the common model comes first, then one for each site."""
+    if n_models != len(sites) + 1:
+        return []
+    return [i for i, site in enumerate(sorted(sites), 1) if plant.get(site) == kind]
 
 
-def said(reply: Reply, kind: str | None) -> Reply:
-    """The answer of a site that does this."""
-    says = attack_of(kind).says if kind else None
-    return reply if says is None else says(reply)
+def _drifts(own: Impostor, params: Params, round_no: int, moments: Moments, pull: Pull | None) -> Trained:
+    """An honest update and a held made-up direction of the same length; an accomplice adds its opposite."""
+    honest = own.site.train(params, round_no, moments, pull)
+    update = honest.params.trainable - params.trainable
+    held = _noise(params, "held", -1)
+    return replace(honest, params=_moved(params, update + own.sign * _as_long(held, update)))
+
+
+def _rotates(own: Impostor, params: Params, round_no: int, moments: Moments, pull: Pull | None) -> Trained:
+    """Turns away from its honest update a little more in every round."""
+    honest = own.site.train(params, round_no, moments, pull)
+    update = honest.params.trainable - params.trainable
+    angle = min(TURN * round_no, 1.0) * np.pi / 2
+    turned = np.cos(angle) * update + np.sin(angle) * _as_long(_noise(params, own.name, -1), update)
+    return replace(honest, params=_moved(params, turned))
+
+
+def _as_long(direction: NDArray[np.float64], update: NDArray[np.floating]) -> NDArray[np.float64]:
+    found: NDArray[np.float64] = direction * (np.linalg.norm(update) / np.linalg.norm(direction))
+    return found
+
+
+def _longer_late(own: Impostor, params: Params, round_no: int, moments: Moments, pull: Pull | None) -> Trained:
+    return _times(3.0 if round_no >= LATE else 1.0)(own, params, round_no, moments, pull)
+
+
+def _with_dilated_masks(data: SiteData) -> SiteData:
+    """Masks in training and validation grow by some pixels."""
+    return _with_own(data, masks=grey_dilation(data.masks, (1, 1, 2 * DILATED + 1, 2 * DILATED + 1)))
+
+
+def _with_inverted_images(data: SiteData) -> SiteData:
+    return _with_own(data, images=data.images.max() - data.images)
+
+
+def _with_own(
+    data: SiteData, images: NDArray[np.uint8] | None = None, masks: NDArray[np.uint8] | None = None
+) -> SiteData:
+    """The site with other images or masks; those of the test split stay, to measure the damage."""
+    images, masks = data.images.copy() if images is None else images, data.masks.copy() if masks is None else masks
+    test = data.split.test
+    images[test], masks[test] = data.images[test], data.masks[test]
+    return replace(data, images=images, masks=masks)
 
 
 def _spread(start: Params, trained: Params) -> Params:
@@ -254,19 +316,6 @@ def _shift(start: Params, trained: Params) -> Params:
     for at_mean, at_variance in trained.layout.running_statistics:
         vector[at_mean] += SHIFT * np.sqrt(vector[at_variance])
     return Params(trained.layout, vector)
-
-
-def _half_as_well(told: Evaluation) -> Evaluation:
-    interval = told.validation_interval
-    return replace(
-        told,
-        validation_dice=told.validation_dice / 2,
-        validation_interval=(interval[0] / 2, interval[1] / 2) if interval else None,
-    )
-
-
-def _half(score: float | None) -> float | None:
-    return None if score is None else score / 2
 
 
 def _noise(params: Params, name: str, round_no: int) -> NDArray[np.float64]:
@@ -288,12 +337,45 @@ ATTACKS: Mapping[str, Attack] = {
     "echo": Attack("sends back the global model of the round before", _echoes),
     "repeat": Attack("trains on one image, repeated", data=with_one_image),
     "labels": Attack("trains on inverted labels", data=with_inverted_labels),
-    "inflate": Attack("claims an error of 1", says=_inflates),
-    "pretend": Attack("halves every score that it reports", says=_pretends),
+    "inflate": Attack("claims an error of 1", says=lies.inflates),
+    "pretend": Attack("halves every score that it reports", says=lies.pretends),
     "invent": Attack("sends one random direction for ever, with noise and some of everybody's last step", _invents),
     "spread": Attack(f"multiplies its running variances by {SPREAD:g}", _changed(_spread)),
     "shift": Attack(f"moves its running means by {SHIFT:g} standard deviations", _changed(_shift)),
-    "collude": Attack("two send opposite noise and claim an error of 1", _colludes, says=_slanders, is_paired=True),
+    "collude": Attack(
+        "two send opposite noise and claim an error of 1", _colludes, says=lies.discredits, is_paired=True
+    ),
     "sybil": Attack("two members have the images of one", is_paired=True, is_of_one_hospital=True, trains_anew=True),
     "copy": Attack("two members send the same update", is_paired=True, is_of_one_hospital=True),
+    "overstate": Attack(f"claims an error {lies.OVERSTATED:g} higher than it is", says=lies.overstates),
+    "silent": Attack("leaves its error out", says=lies.keeps_quiet),
+    "tiny": Attack("sends a hundredth of its update and overstates its error", _times(0.01), says=lies.overstates),
+    "drift": Attack("adds a held made-up direction to its update", _drifts),
+    "rotate": Attack("turns away from its honest update a little more in every round", _rotates),
+    "late": Attack(f"sends three times its update from round {LATE + 1} on", _longer_late),
+    "boast": Attack(
+        f"claims {lies.BOAST} times its images and sends updates as long", _times(lies.BOAST), says=lies.boasts
+    ),
+    "vary": Attack("trains on one image, repeated, and makes up replicates", data=with_one_image, says=lies.varies),
+    "dilate": Attack(f"marks {DILATED} pixels too much around everything", data=_with_dilated_masks),
+    "invert": Attack("inverts its grey values", data=_with_inverted_images),
+    "clone": Attack("has the images of another member", clones=True),
+    "slander": Attack("votes that the model is better without any honest site", votes=lies.slander),
+    "praise": Attack("two vote that the model is bad without them", votes=lies.praise, is_paired=True),
+    "leave": Attack(f"takes part in {lies.FIRST_ROUNDS} rounds", there=lies.at_first),
+    "mirror": Attack("two add opposite made-up directions to their updates", _drifts, is_paired=True),
+    "turns": Attack(
+        "one hospital under two names, in turn",
+        is_paired=True,
+        is_of_one_hospital=True,
+        trains_anew=True,
+        there=lies.in_turn,
+    ),
+    "halves": Attack(
+        "one hospital under two names, one after the other",
+        is_paired=True,
+        is_of_one_hospital=True,
+        trains_anew=True,
+        there=lies.in_halves,
+    ),
 }

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fedce.base.errors import RunError
 from fedce.base.files import Arrays, read_tensors, write_tensors
-from fedce.base.ranges import SCORE
+from fedce.base.ranges import N_REPLICATES, SCORE
 from fedce.core.algorithm import Algorithm
 from fedce.core.codec import decode, encode
 from fedce.core.messages import CaseScores, Evaluation, Measured, Member, Reply, Task, Unit
@@ -27,7 +27,6 @@ from fedce.learning.metrics import DICE, DICE_ALONE, Masks, Measures
 from fedce.site.own import ForItself, step_alone, with_own_models
 
 NOTHING_MORE = ForItself()
-N_REPLICATES = 20
 """Bootstrap samples of the validation cases: a few more numbers per round, for honest intervals."""
 
 
@@ -42,6 +41,7 @@ def member_of(data: SiteData, classes: Mapping[str, Sequence[int]]) -> Member:
         fingerprint=data.fingerprint,
         mask_values=data.train_values,
         volumes=data.has_volumes,
+        modalities=data.modalities,
         **{f"n_{part}_cases": n for part, n in data.n_cases_by_part.items()},
     )
 

@@ -5,6 +5,7 @@ import traceback
 from contextlib import suppress
 from dataclasses import asdict
 from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 from time import time
 
@@ -13,7 +14,7 @@ import torch
 from fedce import algorithms
 from fedce.base.config import Config
 from fedce.base.errors import ConfigError, DataError, FedceError, RunError
-from fedce.base.files import Arrays, append_line, write_bytes
+from fedce.base.files import Arrays, append_line, write_bytes, write_private
 from fedce.base.identity import Identity
 from fedce.base.tables import BUILT_IN
 from fedce.core.messages import Reply, Task
@@ -30,6 +31,8 @@ from fedce.site.hospital import MemoryFiles, member_of, perform
 from fedce.site.own import ForItself
 from fedce.site.wire import Failure, Hello, MemberForm, Parcel, Signed, TaskForm, kind_of, reply_form, task_from
 
+KEY, NEXT_KEY, EARLIER_KEYS = "key.pem", "key-next.pem", "key-before-*.pem"
+"""Private keys in a site's folder: its own, the one that it changes to, and earlier ones."""
 REFUSES_TO_SCORE = "no-scoring"
 """A file of this name in a site's folder: the site trains, and scores no models on its images for others."""
 
@@ -58,7 +61,7 @@ class Resident:
 
     def __init__(self, config: Config, site: str, home: Path, versions: dict[str, str]) -> None:
         self.config, self.site, self.home, self.versions = config, site, home, versions
-        self.identity = Identity.at(home / "key.pem")
+        self.identity = Identity.at(home / KEY)
         self.algorithm = algorithms.made_for(config)
         self.measures = Measures.asked_by(config)
         self.wanted = ForItself.asked_by(config, self.algorithm.traits.exchanges)
@@ -80,14 +83,32 @@ class Resident:
         """The answer to any message; a failure is an answer too."""
         try:
             if kind_of(parcel.about) == "hello":
-                return self._introduce(Hello.read(parcel.about))
-            return self._work(TaskForm.read(parcel.about), parcel.arrays)
+                hello = Hello.read(parcel.about)
+                self._use(hello.key)
+                return self._introduce(hello)
+            form = TaskForm.read(parcel.about)
+            self._use(form.key)
+            return self._work(form, parcel.arrays)
         except Exception as error:  # noqa: BLE001 (whatever it was, the server must learn of it, and this site's log)
             self._log("".join(traceback.format_exception(error)).rstrip())
             return self._signed(Failure(site=self.site, what=_told(error)).model_dump_json())
 
     def _signed(self, content: str, arrays: Arrays | None = None) -> Parcel:
         return Parcel(Signed(content=content, signature=self.identity.sign(content)).model_dump_json(), arrays or {})
+
+    def _use(self, key: str) -> None:
+        """Sign with the key that the server names; if it names none, or one that is not here, with key.pem."""
+        if key == self.identity.public:
+            return
+        files = (self.home / KEY, self.home / NEXT_KEY, *sorted(self.home.glob(EARLIER_KEYS)))
+        found = {Identity.at(path).public: path for path in files if path.exists()}
+        if (path := found.get(key, self.home / KEY)).exists():
+            self.identity = Identity.at(path)
+        if path.name == NEXT_KEY:  # The new key is in the ledger. Other runs may still know the earlier one.
+            self._log(f"signs with its new key {key}")
+            own = (self.home / KEY).read_bytes()
+            write_private(self.home / EARLIER_KEYS.replace("*", sha256(own).hexdigest()[:8]), own)
+            path.replace(self.home / KEY)
 
     def _introduce(self, hello: Hello) -> Parcel:
         self._log(f"asked by run {hello.run} who is here")

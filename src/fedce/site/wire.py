@@ -97,6 +97,8 @@ class Hello(_Form):
     run: Hex
     nonce: Hex
     """Returned with a signature, so that an old answer can't be sent again."""
+    key: Annotated[str, Field(max_length=200)] = ""
+    """The key that the server knows the site by; empty if it does not know which site it asks."""
 
 
 class TaskForm(_Form):
@@ -113,6 +115,8 @@ class TaskForm(_Form):
     n_channels: int
     """Channels of the network's input; a grey site among colour ones repeats its channel."""
     n_models: Annotated[int, Field(ge=0, le=MAX_MODELS)]
+    key: Annotated[str, Field(max_length=200)] = ""
+    """The key that the answer must be signed with."""
 
 
 class MemberForm(_Form):
@@ -135,6 +139,7 @@ class MemberForm(_Form):
     labelled: Annotated[tuple[Name, ...], Field(max_length=256)] = ()
     mask_values: Annotated[tuple[Annotated[int, Field(ge=1, le=255)], ...], Field(max_length=255)] = ()
     volumes: bool = False
+    modalities: bool = False
     versions: dict[Name, Name]
     key: Name
     """The site's public key."""
@@ -217,7 +222,7 @@ class Signed(_Form):
     signature: Annotated[str, Field(max_length=200)]
 
 
-def task_parcel(task: Task, run: str, n_channels: int) -> Parcel:
+def task_parcel(task: Task, run: str, n_channels: int, key: str = "") -> Parcel:
     form = TaskForm(
         run=run,
         site=task.site,
@@ -230,6 +235,7 @@ def task_parcel(task: Task, run: str, n_channels: int) -> Parcel:
         shares=dict(task.shares),
         n_channels=n_channels,
         n_models=len(task.models),
+        key=key,
     )
     arrays = {"params": task.params.vector}
     arrays |= {f"model-{i}": model.vector for i, model in enumerate(task.models)}

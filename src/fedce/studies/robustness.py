@@ -7,6 +7,7 @@ from statistics import fmean
 
 from fedce.base.config import Config
 from fedce.base.tables import AlgorithmConfig, FreeRiderConfig, Guard
+from fedce.base.words import install_command
 from fedce.site.attacks import ATTACKS
 from fedce.studies.base import Cell, Context, Outcome, Study, Table
 
@@ -191,7 +192,7 @@ def _findings(found: Mapping[str, Mapping[Case, Effect]], rows: Sequence[Case]) 
         "it badly, or always sends the same made-up direction, looks like a rare site without a view of its images."
     )
     if "nvflare" not in found:
-        sentences.append("NVFlare is not installed here (pip install 'fedce[nvflare]'), so its column is missing.")
+        sentences.append(f"NVFlare is not installed here ({install_command('nvflare')}), so its column is missing.")
     return sentences
 
 

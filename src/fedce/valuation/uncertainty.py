@@ -8,6 +8,7 @@ import numpy as np
 
 from fedce.core.algorithm import Algorithm
 from fedce.core.credit import Account, Credit
+from fedce.core.presence import paid
 from fedce.core.recorded import Facts, Rounds
 from fedce.core.scoring import MIN_CASES, too_few
 from fedce.core.weights import normalise
@@ -48,7 +49,12 @@ class Uncertainty:
 
 
 def contribution_intervals(
-    algorithm: Algorithm, rounds: Rounds, shares: Mapping[str, float], seed: int, n_cases: Mapping[str, int]
+    algorithm: Algorithm,
+    rounds: Rounds,
+    shares: Mapping[str, float],
+    seed: int,
+    n_cases: Mapping[str, int],
+    presence: Mapping[str, float] | None = None,
 ) -> Uncertainty:
     """95 % intervals of the shares, or why there are none. `n_cases`: validation cases by site, if they are known.
 
@@ -77,6 +83,7 @@ def contribution_intervals(
         replay = _replay_credit(algorithm, rounds, sites, n_replicates, frozenset(reasons))
     else:
         replay = _replay_weights(rounds, sites)
+    replay = _paid(replay, presence or {})
     again = replay(range(len(rounds)), None)
     if any(abs(again[site] - shares.get(site, 0.0)) > 1e-6 for site in sites):
         return Uncertainty(
@@ -84,6 +91,10 @@ def contribution_intervals(
         )
     found = intervals(len(rounds), n_replicates, replay, np.random.default_rng(seed))
     return Uncertainty(found.of(set(sites) - reasons.keys()), reasons)
+
+
+def _paid(replay: Replay, presence: Mapping[str, float]) -> Replay:
+    return lambda chosen, replicate: paid(replay(chosen, replicate), presence)
 
 
 def _too_few_rounds(n_rounds: int) -> str:

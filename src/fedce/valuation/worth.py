@@ -1,8 +1,8 @@
 """What each site gives to the others, from the ballots of a run.
 
 A ballot says what every scorer loses when the common model lacks a site, and how far the site's update carries the
-model the way of the others' updates. A site's own scores never enter what it gives to the others, and a vote counts
-only as far as other votes go (docs/worth.md).
+model the way of the others' updates. A site's own scores never enter what it gives to the others, and fewer
+than half of the others can't move it beyond the votes of the rest (docs/worth.md).
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,20 +16,22 @@ from fedce.core.ballot import REFERENCE, Ballot
 from fedce.core.scoring import LEVEL
 
 Floats = NDArray[np.float64]
-RULE = 1
+RULE = 2
 """The number of the rule by which worth follows from ballots; a run is checked by its own rule alone."""
 N_DRAWS = 2000
 LEAST_SCORE = 0.01
 """A mean Dice below this counts as this much, because utilities are logarithms."""
+FEWEST_VOTES = 3
+"""Fewer votes about a site have no median that one of them could not move."""
 LEAST_SIGNAL = 0.2
 """If less than this part of the differences between sites is signal, it can't be told who gives more."""
 LEAST_KEPT = 0.1
 """Shares keep at least this part of their differences, so that their order is kept where nothing is sure."""
 LEAST_WEIGHT = 0.02
 """A ballot counts at least this much, even if the model had nothing left to learn."""
-STEEPNESS = 1.5
+STEEPNESS = 4.0
 """How much further apart shares lie than the measurements; chosen with `OTHER_RUNS`."""
-OTHER_WAYS = 0.6
+OTHER_WAYS = 0.4
 """Standard deviation of what is carried in another training, in equal shares."""
 OTHER_RUNS = 0.005
 """Standard deviation, in log U, of what another training would say. Ballots of one run can't show it; it was chosen on
@@ -116,42 +118,34 @@ class Held:
         return np.array([[site == scorer for scorer in self.scorers] for site in self.sites])
 
 
-def within_the_others(votes: Floats) -> Floats:
-    """Each vote, moved into the range of the other votes in its row.
+def middle_of(votes: Floats) -> Floats:
+    """The median of the votes in each row: fewer than half of the voters can't move it beyond the others' votes.
 
-    NaN votes stay NaN and count for nothing; so does a vote that has no others to be held against.
+    NaN votes count for nothing, and fewer than three votes are none.
 
-    >>> within_the_others(np.array([[0.1, 0.2, 0.9]])).round(3).tolist()
-    [[0.2, 0.2, 0.2]]
+    >>> middle_of(np.array([[0.1, 0.2, 0.9], [0.1, np.nan, 0.9]])).tolist()
+    [0.2, nan]
     """
-    if votes.shape[-1] == 1:
-        return np.full_like(votes, np.nan)
+    n = np.sum(~np.isnan(votes), axis=-1)
     order = np.sort(votes, axis=-1)  # NaN comes last.
-    n = np.sum(~np.isnan(votes), axis=-1, keepdims=True)
-    lowest, second = order[..., :1], order[..., 1:2]
-    highest = np.take_along_axis(order, np.maximum(n - 1, 0), axis=-1)
-    below = np.take_along_axis(order, np.maximum(n - 2, 0), axis=-1)
-    found: Floats = np.clip(
-        votes, np.where(votes <= lowest, second, lowest), np.where(votes >= highest, below, highest)
-    )
+    at = np.stack([np.maximum(n - 1, 0) // 2, np.maximum(n // 2, 0)], axis=-1)
+    both = np.take_along_axis(order, np.minimum(at, votes.shape[-1] - 1), axis=-1)
+    found: Floats = np.where(n >= FEWEST_VOTES, both.mean(axis=-1), np.nan)
     return found
 
 
 def gives(held: Held, *, own: bool) -> Floats:
-    """(ballots, sites): log U(w) - log U(w without the site), U the mean score; 0 where a site was not left out.
+    """(ballots, sites): log U(w) - log U(w without the site), U the mean score; 0 where nobody was asked about a site.
 
-    With `own`, the site's own score counts among the others; without it, votes are bounded by the other votes. A
+    With `own`, the loss is the mean of all scorers, the site among them; without it, the median of the others' votes. A
     reference set belongs to nobody and is believed.
     """
-    lost = held.lost
-    if not own and held.scorers != (REFERENCE,):
-        lost = within_the_others(np.where(held.is_own, np.nan, lost))
-    there = ~np.isnan(lost)
-    n = np.maximum(there.sum(axis=2), 1)
-    whole = np.where(there, held.base[:, None, :], 0.0).sum(axis=2) / n
-    mean_lost = np.where(there, lost, 0.0).sum(axis=2) / n
-    found: Floats = np.log(np.maximum(whole, LEAST_SCORE)) - np.log(np.maximum(whole - mean_lost, LEAST_SCORE))
-    return found
+    by_all = own or held.scorers == (REFERENCE,)
+    votes = held.lost if by_all else np.where(held.is_own, np.nan, held.lost)
+    lost = _mean_known(votes, axis=2) if by_all else middle_of(votes)
+    whole = _mean_known(np.where(np.isnan(votes), np.nan, held.base[:, None, :]), axis=2)
+    found: Floats = np.log(np.maximum(whole, LEAST_SCORE)) - np.log(np.maximum(whole - lost, LEAST_SCORE))
+    return np.where(np.isnan(found), 0.0, found)
 
 
 def _mean_known(values: Floats, axis: int) -> Floats:

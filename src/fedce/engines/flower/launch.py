@@ -12,9 +12,10 @@ import tomli_w
 from fedce.base.config import Config, dumps
 from fedce.base.errors import EngineError, RunError
 from fedce.base.files import write_bytes
-from fedce.engines.launching import OUTCOME, Follower, Programs, begun, free_ports, need, program, until
+from fedce.engines.launching import Follower, Programs, begun, free_ports, need, program, until
 from fedce.federation.plan import resolve
 from fedce.federation.session import Observer, Result
+from fedce.record.folder import OUTCOME
 
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",

@@ -1,6 +1,7 @@
 """The ServerApp: our round loop over Flower's Grid."""
 
 from collections.abc import Iterator
+from logging import INFO, getLogger
 from pathlib import Path
 from time import monotonic
 
@@ -8,7 +9,7 @@ from flwr.app import Context, Message, MessageType
 from flwr.serverapp import Grid, ServerApp
 
 from fedce.base.errors import FedceError, ReplyError
-from fedce.base.files import append_line, write_json
+from fedce.base.files import write_json
 from fedce.engines.flower.parcels import from_record, to_record
 from fedce.site.wire import Parcel, kind_of
 
@@ -16,6 +17,8 @@ LIFE_SECONDS = 11 * 3600.0
 """Flower forgets a message after twelve hours."""
 PULLED_AT_ONCE = 16
 """At most this many answers are in memory together, whatever the number of sites."""
+log = getLogger("flwr")
+"""Flower sends the lines of this log to 'flwr run --stream' and 'flwr log'."""
 
 
 class FlowerCourier:
@@ -67,21 +70,22 @@ def server_app(config_file: Path) -> ServerApp:
 
     def main(grid: Grid, context: Context) -> None:
         from fedce.base.config import load
-        from fedce.engines.launching import NOTICES, OUTCOME
-        from fedce.federation.session import Observer
+        from fedce.engines.launching import stream
         from fedce.present.reported import coordinate
+        from fedce.record.folder import OUTCOME, RunFolder
 
         out = Path(str(context.run_config["out"])).expanduser()
-        folder = out.with_name(f"{out.name}.engine")
-        folder.mkdir(parents=True, exist_ok=True)
-        outcome = folder / OUTCOME
-        observer = Observer(notice=lambda message: append_line(folder / NOTICES, message))
+        run = RunFolder(out)
+        run.engine_folder.mkdir(parents=True, exist_ok=True)
+        outcome = run.engine_folder / OUTCOME
+        observer = stream(run, lambda message: log.log(INFO, "fedce: %s", message))
         try:
             coordinate(load(config_file), out, FlowerCourier(grid), observer=observer, command=_command(context))
         except FedceError as error:
             write_json(outcome, {"error": str(error)})
             raise
         write_json(outcome, {"error": None})
+        log.log(INFO, "fedce: finished; the report is %s", run.report_file)
 
     app.main()(main)
     return app

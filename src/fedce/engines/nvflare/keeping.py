@@ -7,7 +7,7 @@ into a job. So the job is submitted again: at once after its end, or between two
 import argparse
 import logging
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,8 +20,10 @@ from cryptography.x509.oid import NameOID
 from fedce.base.config import load
 from fedce.base.errors import ConfigError, EngineError, FedceError
 from fedce.base.files import read_json
+from fedce.base.tables import EngineConfig
 from fedce.engines.launching import need
 from fedce.engines.nvflare.settings import EXPERIMENT, NODES, PAUSE
+from fedce.record.connections import listed
 
 LOOK_SECONDS = 3.0
 CONNECT_SECONDS = 10.0
@@ -42,21 +44,22 @@ def keep(job: Path, kit: Path, tell: Tell = lambda message: None) -> None:
         raise ConfigError(
             f"{kit} is not the startup kit of an NVFlare administrator (startup/fed_admin.json is missing)"
         )
-    engine = load(config_file).engine
+    engine, name = load(config_file).engine, str(read_json(job / "meta.json")["name"])
     seen, job_id, looked = Seen(), "", False
     while True:
         # After a lost connection the job is looked at again: it may have gone on meanwhile.
         with suppress(ConnectionError), _session(kit, tell) as session:
-            if not looked and (job_id := _running(session, str(read_json(job / "meta.json")["name"]))):
+            if not looked and (job_id := _running(session, name)):
                 tell(f"following {job_id}, which was submitted before")
             looked = True
             if not job_id:
-                _gather(session, len(engine.members), engine.min_sites, engine.join_seconds, tell)
+                _gather(session, engine, tell)
                 job_id = str(_ask(session.submit_job, str(job.resolve())))
                 seen.begin()
                 tell(f"submitted as {job_id}")
             status = _follow(session, job_id, seen, tell)
             if status == "FINISHED:COMPLETED":
+                tell(f"done: the run is finished; at the server it is the folder {name!r} among its runs")
                 return
             tell(f"the job ended as {status}")
             if seen.is_hopeless():
@@ -77,6 +80,8 @@ class Seen:
     """Looks in a row at a job that NVFlare lists and does not run."""
     n_without_job: dict[str, int] = field(default_factory=dict)
     """Client to the number of looks in a row at which it was connected and had no part in the job."""
+    said: str = ""
+    """The coordinator's last line that was passed on."""
     paused_for: set[str] = field(default_factory=set)
     """Clients for which a job was ended; no job is ended for them again until they have been in one."""
 
@@ -120,6 +125,9 @@ def _follow(session: Any, job_id: str, seen: Seen, tell: Tell) -> str:
         if not isinstance(answer, dict):
             continue
         seen.progress(int(answer["round"]))
+        if (said := str(answer.get("said") or "")) and said != seen.said:
+            seen.said = said
+            tell(said)
         if not answer["paused"] and (back := seen.returned(_jobs_by_client(session), job_id)):
             tell(f"{', '.join(sorted(back))} can take part again: the job is submitted again after this round")
             seen.paused_for |= back
@@ -172,14 +180,25 @@ def _running(session: Any, name: str) -> str:
     return ""
 
 
-def _gather(session: Any, wanted: int, needed: int, seconds: float, tell: Tell) -> None:
+def _gather(session: Any, engine: EngineConfig, tell: Tell) -> None:
     """Wait for the clients, because one that connects later is not in the job."""
-    end, told = monotonic() + seconds, -1
-    while (n := len(_ask(session.get_connected_client_list))) < needed or (n < wanted and monotonic() < end):
-        if n != told:
-            tell(f"{n} clients are connected; waiting for {max(wanted, needed)}")
-        told = n
+    wanted, needed = len(engine.members), engine.min_sites
+    end, told = monotonic() + engine.join_seconds, ""
+    while True:
+        here = {str(client.name) for client in _ask(session.get_connected_client_list)}
+        if len(here) >= needed and (len(here) >= wanted or monotonic() >= end):
+            return
+        if (text := _awaited(here, engine.members, max(wanted, needed))) != told:
+            tell(text)
+        told = text
         sleep(1.0)
+
+
+def _awaited(here: Set[str], members: Iterable[str], wanted: int) -> str:
+    """For which clients the job waits; names are known only if clients have the names of their sites."""
+    missing = sorted(set(members) - here) if here <= set(members) else []
+    names = f", not connected: {listed(missing)}" if missing else ""
+    return f"waiting for clients: {len(here)} of {wanted} are connected{names}"
 
 
 @contextmanager

@@ -8,11 +8,12 @@ from typing import Any
 from fedce.base.config import Config, dumps
 from fedce.base.errors import ConfigError, EngineError, RunError
 from fedce.base.files import write_bytes, write_json
-from fedce.engines.launching import OUTCOME, Follower, Programs, Trial, begun, need
+from fedce.engines.launching import Follower, Programs, Trial, begun, need
 from fedce.engines.nvflare import settings
 from fedce.engines.nvflare.settings import EXPERIMENT, STARTED
 from fedce.federation.plan import code_of, resolve
 from fedce.federation.session import Observer, Result
+from fedce.record.folder import OUTCOME
 
 START_SECONDS = 120.0
 """The simulator sometimes waits for ever for its own clients (1 of 11 starts): after this time it is restarted."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from itertools import count
+from logging import getLogger
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
@@ -12,7 +13,7 @@ from nvflare.collab import collab
 from nvflare.collab.api.exceptions import RunAborted
 
 from fedce.base.errors import ConfigError, EngineError, ReplyError
-from fedce.base.files import append_line, write_json
+from fedce.base.files import write_json
 from fedce.engines.nvflare import settings
 from fedce.site.wire import Parcel
 
@@ -23,6 +24,7 @@ CALL_SECONDS = 30 * 24 * 3600.0
 """Practically no limit: the deadline finds slow clients, and the pings find those that are gone."""
 LOST_SECONDS = 600.0
 """A call that was sent this many seconds ago, and that the client does not know, was lost."""
+log = getLogger("fedce.federation")
 
 
 class NvflareCourier:
@@ -32,6 +34,8 @@ class NvflareCourier:
         self.clients = dict(clients)
         self.round_no = 0
         self.paused = False
+        self.said = ""
+        """The last line that the coordinator said, for an administrator who asks."""
         self._is_aborted = is_aborted
         self._tickets = count()
         self._open: dict[str, tuple[str, float]] = {}
@@ -70,7 +74,7 @@ class NvflareCourier:
     def command(self, topic: str) -> dict[str, Any]:
         """Answer an administrator; a pause stops the job before its next round begins."""
         self.paused = self.paused or topic == settings.PAUSE
-        return {"round": self.round_no, "nodes": self.nodes(), "paused": self.paused}
+        return {"round": self.round_no, "nodes": self.nodes(), "paused": self.paused, "said": self.said}
 
     def _call(self, ticket: str, client: str, parcel: Parcel) -> None:
         answer: Parcel | str
@@ -119,19 +123,25 @@ class Coordinator:
     @collab.main  # type: ignore[untyped-decorator]
     def coordinate(self) -> None:
         from fedce.base.config import load
-        from fedce.engines.launching import NOTICES, OUTCOME
-        from fedce.federation.session import Observer
+        from fedce.engines.launching import stream
         from fedce.present.reported import coordinate
+        from fedce.record.folder import OUTCOME, RunFolder
 
         workspace, context = collab.workspace, collab.context
         config_file = Path(workspace.get_app_config_dir(collab.fl_ctx.get_job_id())) / settings.EXPERIMENT
         out = Path(settings.load(Path(workspace.get_site_config_dir())).runs).expanduser() / self.run
-        beside = out.with_name(f"{out.name}.engine")
+        run = RunFolder(out)
+        beside = run.engine_folder
         courier = NvflareCourier({client.name: client for client in collab.clients}, lambda: bool(context.is_aborted()))
         for topic in (settings.NODES, settings.PAUSE):
             collab.fl_ctx.get_engine().register_app_command(topic, _command, courier)
         write_json(beside / settings.STARTED, {"clients": sorted(courier.clients)})
-        observer = Observer(notice=lambda message: append_line(beside / NOTICES, message))
+
+        def say(message: str) -> None:
+            log.info(message)
+            courier.said = message
+
+        observer = stream(run, say)
         try:
             coordinate(load(config_file), out, courier, observer=observer, command=self.command or "nvflare job submit")
         except Exception as error:

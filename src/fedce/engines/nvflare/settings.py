@@ -30,6 +30,9 @@ ALLOWED = (SERVER_CLASS, CLIENT_CLASS, CONTROLLER, EXECUTOR)
 """All classes that fedce's jobs name. Jobs bring no code, and NVFlare loads only classes that a site allows."""
 
 
+NVFLARES_CHOICE = "/tmp/nvflare"
+
+
 class Settings(BaseModel):
     """The content of fedce.toml; folders are those of this machine."""
 
@@ -79,6 +82,12 @@ def write(local: Path, settings: Settings) -> None:
     write_json(own, resources)
 
 
+def keep_jobs_in(local: Path, folder: Path) -> None:
+    """Let a server keep its jobs in this folder: NVFlare's own choice is in /tmp, which a restart empties."""
+    resources = local / "resources.json"
+    write_bytes(resources, resources.read_text("utf-8").replace(NVFLARES_CHOICE, str(folder)).encode())
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="python -m fedce.engines.nvflare.settings",
@@ -101,6 +110,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         folders = {key: _whole(given[key]) for key in ("data", "home", "runs") if given[key]}
         site = {"site": given["site"]} if given["site"] else {}
         write(workspace / "local", Settings(**folders, **site, allow=tuple(given["allow"] or ())))
+        if given["runs"]:
+            keep_jobs_in(workspace / "local", workspace.resolve() / "jobs")
     except FedceError as error:
         print(f"fedce: {error}", file=sys.stderr)  # noqa: T201 (a command)
         sys.exit(2)

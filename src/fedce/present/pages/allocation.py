@@ -6,6 +6,7 @@ from pathlib import Path
 
 from fedce.algorithms.titles import printed_name
 from fedce.base.files import write_bytes
+from fedce.present.columns import presence_lines
 from fedce.present.glance import verdict
 from fedce.present.meanings import meanings_of_amounts
 from fedce.present.pages import page
@@ -44,7 +45,12 @@ def write_allocation(
         verdict=verdict(found.results),
         meanings=meanings_of_amounts(found.results, gives="worth" in payouts, intervals=chosen.low is not None),
         terms=terms_in_words(found.results["algorithm"], run.rounds()),
-        summary=[*override(overridden), *summary(payouts, rule), *in_doubt(found.doubt)],
+        summary=[
+            *override(overridden),
+            *summary(payouts, rule),
+            *(presence_lines(found.results) if rule == "contribution" else []),
+            *in_doubt(found.doubt),
+        ],
         rules=list(payouts),
         rows=[_row(site, payouts, chosen) for site in chosen.amounts],
     )

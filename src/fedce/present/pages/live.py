@@ -17,6 +17,7 @@ from fedce.present.columns import sites_table
 from fedce.present.glance import glance
 from fedce.present.meanings import meanings
 from fedce.present.worth import shares_given
+from fedce.record.connections import Connections
 from fedce.record.entries import DataFacts, Round
 from fedce.record.folder import RunFolder
 from fedce.record.ledger import Ledger, flags_by_site
@@ -29,6 +30,11 @@ SECONDS_OF_PATIENCE = 60
 SECONDS_TO_FIRST_ROUND = 300
 """Seconds without news that are allowed before the first round: its length is unknown, and workers are starting."""
 SHOWN_NOTES = 8
+START_AGAIN = {
+    "flower": "flwr run APP SUPERLINK",
+    "nvflare": "python -m fedce.engines.nvflare.keeping JOB --kit ADMIN_KIT",
+}
+"""Commands that continue a run whose coordinator an engine's server has started."""
 
 
 @dataclass(frozen=True)
@@ -39,11 +45,14 @@ class Record:
     ledger: Ledger
     results: Mapping[str, Any] | None
     has_report: bool
+    connections: Connections | None = None
+    """Which sites on other machines are there; None on the local engine, and after the end."""
 
     @classmethod
     def read(cls, run: RunFolder) -> "Record":
         results = run.results if run.results_file.exists() else None
-        return cls(run.config, run.ledger(), results, run.report_file.exists())
+        connections = run.connections if results is None else None
+        return cls(run.config, run.ledger(), results, run.report_file.exists(), connections)
 
     @property
     def rounds(self) -> list[Round]:
@@ -67,15 +76,30 @@ class Record:
 
     def stands_still(self, now: float) -> bool:
         """Whether nothing was recorded for much longer than a round takes."""
-        if self.results is not None or not self.ledger:
+        if self.results is not None or not (self.ledger or self.connections):
             return False
+        if self.connections is not None:
+            # While it waits, the coordinator says so once a minute, however long a round takes.
+            return not self.connections.is_fresh(now) and now - self.last_news > SECONDS_OF_PATIENCE
         patience = (
             SECONDS_TO_FIRST_ROUND
             if self.round_seconds is None
             else max(SECONDS_OF_PATIENCE, ROUNDS_OF_PATIENCE * self.round_seconds)
         )
         # After a resume, the rounds since the last checkpoint are repeated, and not recorded twice.
-        return now - self.ledger.lines[-1].time > patience + self.config.engine.checkpoint_seconds
+        return now - self.last_news > patience + self.config.engine.checkpoint_seconds
+
+    @property
+    def last_news(self) -> float:
+        """When something was last recorded."""
+        times = [self.ledger.lines[-1].time] if self.ledger else []
+        return max([*times, *([self.connections.time] if self.connections else [])], default=0.0)
+
+    def waits(self, now: float) -> str:
+        """For which sites the coordinator waits now; empty if this is not known, or not a federation of machines."""
+        if self.connections is None or not self.connections.is_fresh(now):
+            return ""
+        return f"{self.connections.sentence} This wait began {duration(now - self.connections.since)} ago."
 
 
 def values_of(record: Record, run: Path, now: float) -> dict[str, Any]:
@@ -92,6 +116,7 @@ def values_of(record: Record, run: Path, now: float) -> dict[str, Any]:
         "n_done": record.n_done,
         "n_rounds": config.n_rounds,
         "status": status_line(record, now),
+        "waits": record.waits(now),
         "warning": _warning(record, run, now),
         "finished": results is not None,
         "has_report": record.has_report,
@@ -124,12 +149,19 @@ def _warning(record: Record, run: Path, now: float) -> dict[str, str] | None:
     """A warning that the run stands still, and how to continue it; None if it does not."""
     if not record.stands_still(now):
         return None
-    since = strftime("%Y-%m-%d %H:%M:%S", localtime(record.ledger.lines[-1].time))
+    since = strftime("%Y-%m-%d %H:%M:%S", localtime(record.last_news))
     usual = f", although a round takes {record.round_seconds:.1f} s" if record.round_seconds is not None else ""
     return {
         "text": f"The run is not advancing: no news since {since}{usual}. It has stalled, or was stopped or killed.",
-        "command": f"fedce run --resume {quote(str(run))}",
+        "command": resume_command(record, run),
     }
+
+
+def resume_command(record: Record, run: Path) -> str:
+    """The command that continues a run: for a federation of machines, the one that starts its coordinator."""
+    started = record.ledger.start.command if record.ledger.start else ""
+    by_engine = START_AGAIN.get(record.config.engine.name)
+    return by_engine if by_engine and not started.startswith("fedce") else f"fedce run --resume {quote(str(run))}"
 
 
 def known_so_far(record: Record) -> dict[str, Any]:

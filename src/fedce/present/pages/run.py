@@ -15,6 +15,7 @@ from fedce.present.terms import terms_in_words
 from fedce.present.worth import shares_given
 from fedce.record.folder import RunFolder
 from fedce.record.results import MOST_BANDS
+from fedce.record.standing import change_sentences
 from fedce.record.verify import checked
 
 MOST_PAIRS = 30
@@ -30,6 +31,11 @@ FAIRNESS_ROWS = (
 
 def write_report(run: RunFolder, *, examples: bool = True) -> Path:
     """Write report.html from the run's record alone. Without `examples` the page holds no image of a patient."""
+    write_bytes(run.report_file, report_page(run, examples=examples))
+    return run.report_file
+
+
+def report_page(run: RunFolder, *, examples: bool = True) -> bytes:
     from fedce.present import figures
 
     found, rounds = checked(run), run.rounds()
@@ -38,16 +44,17 @@ def write_report(run: RunFolder, *, examples: bool = True) -> Path:
     if run.ledger().start is None or not rounds:
         raise RunError(f"{run.ledger_file} is missing or has no rounds; a report needs the whole record")
     measured = truths(run)
+    changes = [sentence for _, sentence in change_sentences(run.ledger())]
     # Runs of earlier versions, and runs of a store, have no examples.
     bands = results.get("intervals_over_rounds", [])
-    content = page(
+    return page(
         "run.html.j2",
         name=run.path.resolve().name,
         # The folder's name alone, because its path on the reader's machine is private.
         data_name=Path(results["data"]).name,
         method=printed_name(run.config.algorithm),
         results=results,
-        glance=glance(results, run.config, measured, found.doubt),
+        glance=glance(results, run.config, measured, found.doubt, changes),
         truths=measured,
         sites=sites_table(results, "report", list(shares)),
         metrics=sites_table(results, "metrics", list(shares)),
@@ -71,5 +78,3 @@ def write_report(run: RunFolder, *, examples: bool = True) -> Path:
         data=run.ledger().sites,
         card=model_card(run, results, run.ledger().sites),
     )
-    write_bytes(run.report_file, content)
-    return run.report_file
