@@ -61,7 +61,7 @@ def plan(
     cost = planning.cost_of(planned.config, known)
     if as_json:
         echo_json({"plan": [vars(one) for one in planned.chosen], "cost": vars(cost)})
-    text = planning.as_toml(planned, tree, planning.heading(known, cost))
+    text = planning.as_toml(planned, tree, planning.heading(known, cost, planned.config.data))
     if out is not None:
         write_bytes(out, text.encode())
         terminal.notice(f"written to {out}; train with 'fedce run {out}'")

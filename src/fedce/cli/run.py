@@ -143,7 +143,7 @@ def _conduct(
             how: dict[str, Any] = {"workers": workers, "replace": replace, "more": more}
             result = conduct(config, out, observer=observer, command=command_line(), **how)
             complete(result)
-        display.finish(result.values, RunFolder(out).config.algorithm)
+        display.finish(result.values, RunFolder(out).config)
     if as_json:
         echo_json({"run": str(out), **result.values})
 

@@ -14,7 +14,6 @@ from fedce.present.terminal import Terminal, safe_text
 
 if TYPE_CHECKING:
     from fedce.base.config import Config
-    from fedce.base.tables import AlgorithmConfig
     from fedce.core.messages import Member
     from fedce.federation.session import RoundSeen
     from fedce.questions.doctor import Finding
@@ -36,12 +35,13 @@ class RunDisplay(Terminal):
     def start(self, config: "Config", members: "Mapping[str, Member]", first_round: int) -> None:
         # Not at the top: it imports numpy, and the first notice must not wait for that.
         from fedce.algorithms.titles import printed_name
+        from fedce.data.shape import counted_as
 
         counts = ", ".join(f"{name} {member.n_images}" for name, member in members.items())
         self.console.print(
             safe_text(
-                f"{printed_name(config.algorithm)} on {config.data.source}: {len(members)} sites ({counts} images), "
-                f"{config.n_rounds} rounds, seed {config.seed}"
+                f"{printed_name(config.algorithm)} on {config.data.source}: {len(members)} sites "
+                f"({counts} {counted_as(config.data)}), {config.n_rounds} rounds, seed {config.seed}"
             ),
             soft_wrap=True,
         )
@@ -64,13 +64,15 @@ class RunDisplay(Terminal):
         if not self.console.is_terminal and (n_done % max(1, int(task.total or 1) // 10) == 0):
             self.console.print(f"round {n_done}/{task.total:.0f}  {line}", soft_wrap=True)
 
-    def finish(self, results: Mapping[str, Any], table: "AlgorithmConfig") -> None:
+    def finish(self, results: Mapping[str, Any], config: "Config") -> None:
         from fedce.algorithms.titles import printed_name
+        from fedce.data.shape import counted_as
+        from fedce.present.columns import COUNTED
         from fedce.present.results import flag_lines, interval_lines, metrics_tables, results_table, shares_tables
 
         width = self.stdout.width
-        method = printed_name(table)
-        self.show(results_table(results, width, method), *shares_tables(results, width))
+        counted = {**results, COUNTED: counted_as(config.data)}
+        self.show(results_table(counted, width, printed_name(config.algorithm)), *shares_tables(results, width))
         self.show(*metrics_tables(results, width), *flag_lines(results))
         fairness = results["fairness"]
         self.stdout.print(

@@ -97,9 +97,7 @@ class Evaluated:
         """What a reader must know beside the table."""
         notes = [site.no_interval for site in self.sites if site.no_interval]
         if self.trained_on:
-            notes.insert(
-                0, "These are the run's own data: it trained on some of the images, so the scores are too good"
-            )
+            notes.insert(0, "These are the run's own data: it trained on some of the cases, so the scores are too good")
         for site in self.sites:
             labelled = site.metrics[DICE].by_class
             if len(labelled) < len(self.classes):
