@@ -24,7 +24,7 @@ def summary(
     n_sites, mean = len(shares), results["fairness"]["mean"]
     sentences = [
         f"{n_sites} sites trained for {results['rounds']} rounds with {printed_name(config.algorithm)}; "
-        f"on their test images the model reaches a mean Dice of {mean:.3f}.",
+        f"on their test cases the model reaches a mean Dice of {mean:.3f}.",
         *gain_sentences(results),
         *keeps_sentence(results),
         *worth_sentences(results),

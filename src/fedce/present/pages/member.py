@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 from fedce.base.files import write_bytes
+from fedce.data.shape import counted_as
 from fedce.present.columns import sites_table
 from fedce.present.gains import gain_sentences, keeps_sentence
 from fedce.present.pages import page
@@ -23,6 +24,7 @@ def write_member(run: RunFolder, site: str, out: Path | None) -> Path:
         "member.html.j2",
         name=run.path.resolve().name,
         view=view,
+        counted=counted_as(run.config.data),
         metrics=metrics,
         gains=gains,
         definitions=definitions(view, gives=view.get("gives") is not None),
