@@ -92,7 +92,7 @@ def test_an_audit_checks_every_metric(measured_run: Path, tmp_path: Path, fedce)
     lied = fedce(*audit, run.path)
     assert lied.exit_code == 1
     (problem,) = json.loads(lied.stdout)["problems"]
-    assert problem.startswith("IoU (higher is better) of cup on its test images: site1 said 0.9990, and its images")
+    assert problem.startswith("IoU (higher is better) of cup on its test cases: site1 said 0.9990, and its images")
     refused = fedce(*audit[:-1], measured_run)
     assert refused.exit_code == 2
     assert f"metrics.{len(METRICS) + 1} = examples.own_metric:AREA_ERROR); add --trust-code" in refused.output

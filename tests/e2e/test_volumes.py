@@ -1,6 +1,7 @@
 """volume6 from the command line: a run in 3-D, and every question that is asked of a run."""
 
 import json
+import re
 from pathlib import Path
 
 import nibabel
@@ -31,6 +32,11 @@ def test_a_run_on_volumes_counts_volumes_and_measures_errors(run_3d: Path):
     assert (run_3d / "examples.png").stat().st_size > 10_000
     words = " ".join((run_3d / "report.html").read_text().split())
     assert "resampled to 1.5 x 1.5 x 3 mm, in windows of 48x48x24 voxels" in words
+    assert "26 training volumes of 6 sites" in words
+    assert "Dice on 12 test volumes that took no part in training" in words
+    assert (
+        ">Volumes</th>" in words.replace(' scope="col" class="number"', "").replace(" >", ">") or ">Volumes<" in words
+    )
 
 
 def test_its_ledger_is_sound_and_a_site_can_audit_it(run_3d: Path, fedce):
@@ -191,7 +197,10 @@ def test_doctor_and_inspection_know_volumes(tmp_path: Path, fedce):
     shown = fedce("data", "inspect", "volume6", "--set", "data.scale=tiny", "--out", tmp_path / "page.html", "--json")
     assert shown.exit_code == 0, shown.output
     assert json.loads(shown.stdout)["sites"][5]["images"] == 8 * 24
-    assert "slices of volumes, resampled to 3 x 1.5 x 1.5 mm" in (tmp_path / "page.html").read_text()
+    page = (tmp_path / "page.html").read_text()
+    assert "slices of volumes, resampled to 3 x 1.5 x 1.5 mm" in page
+    assert re.search(r"6 sites with \d+ slices of 50 cases\.", page)
+    assert "Number of slices by split" in page
 
 
 def test_methods_are_compared_on_volumes(tmp_path: Path, fedce):

@@ -196,7 +196,7 @@ def test_an_audit_proves_a_consistent_lie(tmp_path, fedce):
     caught = fedce("ledger", "audit", out, "--site", "site2", "--data", "prostate6", "--json")
     assert caught.exit_code == 1
     problem = json.loads(caught.stdout)["problems"][0]
-    assert problem.startswith("Dice on its validation images: site2 said 0.")
+    assert problem.startswith("Dice on its validation cases: site2 said 0.")
     honest = fedce("ledger", "audit", out, "--site", "site1", "--data", "prostate6")
     assert honest.exit_code == 0, honest.output
     assert "what site1 said is sound" in honest.output

@@ -96,6 +96,14 @@ def test_a_run_that_goes_on_has_no_test_dice_yet():
     ]
 
 
+def test_volumes_are_counted_as_volumes():
+    of_volumes = {**RESULTS, columns.COUNTED: "volumes"}
+    assert titles(of_volumes, "terminal")[1] == "volumes"
+    assert "Volumes" in titles(of_volumes, "report")
+    last = {f"last_{key}": {} for key in ("score", "weight", "loss", "seconds")}
+    assert "Training volumes" in titles({**of_volumes, **last}, "live")
+
+
 def test_a_new_column_is_seen_at_every_place_that_it_names(monkeypatch: pytest.MonkeyPatch):
     new = Column({"terminal": "HD95", "report": "HD95", "live": "HD95"}, of("hd95"), "{:.1f} mm".format)
     before = columns.columns

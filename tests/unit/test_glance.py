@@ -69,7 +69,7 @@ def test_every_question_of_a_board_is_answered():
         "The guard checked every update; the free-rider detector was off.",
         "The shares were not compared with trainings without each site ('fedce value' does that).",
         "What a site reaches alone was not measured (--alone measures it).",
-        "The model was tested on images of these sites alone, and in no clinical study.",
+        "The model was tested on cases of these sites alone, and in no clinical study.",
     ]
 
 
@@ -101,9 +101,9 @@ def test_terms_are_means_over_the_rounds_as_multiples_of_the_average_site():
     assert relative(rounds, "err") == pytest.approx({"a": 0.6 / 0.4, "b": 0.2 / 0.4})
     found = terms_in_words("fedce", rounds)
     assert found.by_site == {
-        "a": "Its updates are newer than average (1.5 times), and the others' model errs more on its images than on "
+        "a": "Its updates are newer than average (1.5 times), and the others' model errs more on its cases than on "
         "average (1.5 times).",
-        "b": "Its updates are less new than average (0.5 times), and the others' model errs less on its images than on "
+        "b": "Its updates are less new than average (0.5 times), and the others' model errs less on its cases than on "
         "average (0.5 times).",
     }
 
@@ -111,7 +111,7 @@ def test_terms_are_means_over_the_rounds_as_multiples_of_the_average_site():
 def test_an_ablation_has_one_term_and_other_methods_have_none():
     rounds = recorded(a=[(0.2, 0.5)], b=[(0.2, 0.5)])
     assert terms_in_words("fedce-cos", rounds).by_site["a"] == "Its updates are as new as on average (1.0 times)."
-    assert "errs on the site's images" not in terms_in_words("fedce-cos", rounds).about
+    assert "errs on the site's cases" not in terms_in_words("fedce-cos", rounds).about
     assert terms_in_words("fedavg", rounds) is None
     assert terms_in_words("my.module:Own", rounds) is None
 

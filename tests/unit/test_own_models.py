@@ -87,7 +87,7 @@ def test_a_members_page_says_what_it_gains_and_keeps(ran, tmp_path: Path, fedce)
     assert made.exit_code == 0, made.output
     page = (tmp_path / "page.html").read_text()
     assert f"site4 {results['gain']['site4']:+.3f} (" in page
-    assert "By their own validation images the sites keep" in page
+    assert "By their own validation cases the sites keep" in page
     assert not any(f"site{i}" in page for i in (1, 2, 3, 5, 6))
 
 

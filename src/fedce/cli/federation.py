@@ -163,7 +163,8 @@ def _planned(name: str, sources: tuple[str, ...], notice: "Callable[[str], None]
     )
     tree = written(None, {"data.source": name})
     planned = planning.completed_by(tree, planning.plan_of(known, tree))
-    head = [*planning.heading(known, planning.cost_of(planned.config, known)), "data.source is only a name here."]
+    cost = planning.cost_of(planned.config, known)
+    head = [*planning.heading(known, cost, planned.config.data), "data.source is only a name here."]
     return planning.as_toml(planned, tree, head) + "\n", tuple(site.site for site in known.sites)
 
 

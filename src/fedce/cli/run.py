@@ -157,7 +157,7 @@ def _conduct(
         except KeyboardInterrupt as stop:
             display.stop()
             stopped(stop, how if RunFolder(out).config_file.exists() else "the run had not begun")
-        display.finish(result.values, RunFolder(out).config.algorithm)
+        display.finish(result.values, RunFolder(out).config)
     if as_json:
         echo_json({"run": str(out), **result.values})
 

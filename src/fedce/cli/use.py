@@ -26,16 +26,15 @@ if TYPE_CHECKING:
     from fedce.questions.predict import Target
 
 
+MASKS_AS = "Masks of volumes as NIfTI files or, for DICOM series, as DICOM SEG."
+READS = "What a bundle reads; default what the run was trained on."
+
+
 @click.command()
 @run_argument
 @click.argument("images", metavar="IMAGES...", nargs=-1, required=True, type=PATH)
 @out_option("Where the masks go.", required=True)
-@click.option(
-    "--to",
-    type=click.Choice(["nifti", "seg"]),
-    default="nifti",
-    help="Masks of volumes as NIfTI files or, for DICOM series, as DICOM SEG.",
-)
+@click.option("--to", type=click.Choice(["nifti", "seg"]), default="nifti", help=MASKS_AS)
 @model_options(in_use=True)
 @replace_option("Replace masks that are already there.")
 @one_line_errors
@@ -109,12 +108,7 @@ def evaluate(
 @run_argument
 @click.option("--to", "form", type=click.Choice(["bundle", "onnx", "weights"]), required=True, help="What is written.")
 @out_option("File, or a bundle's folder; default beside RUN: RUN-bundle, RUN.onnx or RUN.safetensors.", "PATH")
-@click.option(
-    "--input",
-    "kind",
-    type=click.Choice(["images", "volumes"]),
-    help="What a bundle reads; default what the run was trained on.",
-)
+@click.option("--input", "kind", type=click.Choice(["images", "volumes"]), help=READS)
 @model_options(in_use=False)
 @replace_option("Replace an export that is already there.")
 @one_line_errors

@@ -2,9 +2,9 @@
 
 import re
 import warnings
+from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib.metadata import version
 from io import BytesIO
 from pathlib import Path
@@ -88,12 +88,14 @@ def read_on(path: Path, image: Any) -> Any:
         raise DataError(f"{file} has the segment {frames.max()}; at most {LARGEST_NUMBER} are read")
     # In a fractional SEG a voxel belongs to a segment where at least half of it does.
     least = int(getattr(dataset, "MaximumFractionalValue", 1)) / 2
+    shared = _by_name(dataset.SharedFunctionalGroupsSequence[0])
     for frame, about in zip(frames, dataset.PerFrameFunctionalGroupsSequence, strict=True):
-        groups = _Groups(about, dataset.SharedFunctionalGroupsSequence[0])
-        number = 1 if is_labelmap else int(groups.first("SegmentIdentificationSequence").ReferencedSegmentNumber)
+        # A file with one segment says its number only once, for all frames.
+        groups = ChainMap(_by_name(about), shared)
+        number = 1 if is_labelmap else int(groups["SegmentIdentificationSequence"].ReferencedSegmentNumber)
         if number > LARGEST_NUMBER:
             raise DataError(f"{file} has the segment {number}; at most {LARGEST_NUMBER} are read")
-        height = _height(groups.first("PlanePositionSequence").ImagePositionPatient, image, file)
+        height = _height(groups["PlanePositionSequence"].ImagePositionPatient, image, file)
         values = frame.astype(np.uint8) if is_labelmap else np.where(frame >= least, number, 0).astype(np.uint8)
         mask[height] = np.maximum(mask[height], values)
     found = sitk.GetImageFromArray(mask)
@@ -101,15 +103,9 @@ def read_on(path: Path, image: Any) -> Any:
     return found
 
 
-@dataclass(frozen=True)
-class _Groups:
-    """What is said of a frame, or of all frames at once: a file with one segment says its number only once."""
-
-    own: Any
-    shared: Any
-
-    def first(self, name: str) -> Any:
-        return (self.own if name in self.own else self.shared)[name].value[0]
+def _by_name(groups: Any) -> dict[str, Any]:
+    """The first item of each functional group by its name."""
+    return {element.keyword: element.value[0] for element in groups if element.VR == "SQ" and element.value}
 
 
 def _height(position: Sequence[float], image: Any, file: Path) -> int:

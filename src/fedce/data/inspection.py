@@ -137,6 +137,11 @@ class Inspection:
         return tuple(dict.fromkeys(name for site in self.sites for name in site.areas))
 
     @property
+    def counted(self) -> str:
+        """What `n_images` of all sites are: slices, if every site has volumes."""
+        return "slices" if all(site.spacing for site in self.sites) else "images"
+
+    @property
     def mean_distances(self) -> Numbers:
         """Mean distance of each site to the other sites, in grey levels."""
         mean: Numbers = self.distances.sum(axis=1) / (len(self.sites) - 1)

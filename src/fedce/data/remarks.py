@@ -16,7 +16,10 @@ def summary(found: Inspection) -> list[str]:
     """What stands out in the data, in whole sentences."""
     n_images, n_cases = (sum(getattr(site, key) for site in found.sites) for key in ("n_images", "n_cases"))
     sentences = [f"Recognised: {found.recognised}."] if found.recognised else []
-    sentences += [f"{len(found.sites)} sites with {n_images} images of {n_cases} cases.", most_different(found)]
+    sentences += [
+        f"{len(found.sites)} sites with {n_images} {found.counted} of {n_cases} cases.",
+        most_different(found),
+    ]
     if partly := [
         f"{site.name} ({', '.join(site.areas)})" for site in found.sites if len(site.areas) < len(found.classes)
     ]:

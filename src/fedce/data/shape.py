@@ -44,6 +44,11 @@ def spacing_of(config: DataConfig) -> Spacing | None:
     return config.spacing
 
 
+def counted_as(config: DataConfig) -> str:
+    """What a site's data are counted in: volumes if the network sees volumes, otherwise images (slices among them)."""
+    return "volumes" if config.dims == 3 else "images"
+
+
 def settled(config: DataConfig) -> DataConfig:
     """The same for another source: what a built-in federation implies for volumes is stated."""
     return config.model_copy(update={"patch": patch_of(config), "spacing": spacing_of(config)})

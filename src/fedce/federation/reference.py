@@ -37,13 +37,17 @@ class Reference:
         return self.hospital.adapted(completed(model, self.learner.initial))
 
 
-def reference_images(config: Config, shape: tuple[int, ...], classes: Classes) -> SiteData:
-    """The images that `worth.reference` names, with the sites' classes; `shape` is (channels, height, width)."""
+def reference_images(config: Config, shape: tuple[int, ...], classes: Classes | None = None) -> SiteData:
+    """The images that `worth.reference` names, with the sites' classes; `shape` is (channels, height, width).
+
+    Without `classes`, data.classes or the folder's own dataset.json states them.
+    """
     assert config.worth.reference is not None
     folder = Path(config.worth.reference).resolve()
     if not folder.is_dir():
         raise ConfigError(f"worth.reference: expected a folder of labelled images, and {folder} is not a folder")
-    own = {"sites": (), "shards": 1, "root": None, "groups": [], "classes": classes_for_others(config.data, classes)}
+    stated = config.data.classes if classes is None else classes_for_others(config.data, classes)
+    own = {"sites": (), "shards": 1, "root": None, "groups": [], "classes": stated}
     reading = settled(config.data).model_copy(update=own)
     found = load_labelled(reading, folder)
     if len(found) > 1:

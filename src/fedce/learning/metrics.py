@@ -142,6 +142,8 @@ def _hd95(masks: Masks, tolerance: float) -> "Tensor":
     return found
 
 
+ERROR = Range(0.0, 1e6)
+"""Bounds of a metric that is 0 for equal masks, and of which less is better."""
 METRICS: Mapping[str, Metric] = {
     metric.name: metric
     for metric in (
@@ -149,24 +151,8 @@ METRICS: Mapping[str, Metric] = {
         Metric("precision", "Precision", _by_confusion("precision"), "where nothing is predicted"),
         Metric("recall", "Recall", _by_confusion("recall"), "where nothing is marked"),
         Metric("surface_dice", "Surface Dice", _surface_dice, "where both masks are empty"),
-        Metric(
-            name="hd95",
-            title="HD95",
-            of=_hd95,
-            undefined="where either mask is empty",
-            bounds=Range(0.0, 1e6),
-            higher_is_better=False,
-            is_length=True,
-            digits=1,
-        ),
-        Metric(
-            name="volume_difference",
-            title="Volume difference",
-            of=_volume_difference,
-            undefined="where nothing is marked",
-            bounds=Range(0.0, 1e6),
-            higher_is_better=False,
-        ),
+        Metric("hd95", "HD95", _hd95, "where either mask is empty", ERROR, False, is_length=True, digits=1),
+        Metric("volume_difference", "Volume difference", _volume_difference, "where nothing is marked", ERROR, False),
     )
 }
 

@@ -20,11 +20,11 @@ from torch.utils.flop_counter import FlopCounterMode
 from fedce.base.config import Config, parse
 from fedce.base.errors import DataError
 from fedce.base.recipes import PLAN, PLANNED, SMALL, filled, value_at
-from fedce.base.tables import ModelConfig, TrainConfig
+from fedce.base.tables import DataConfig, ModelConfig, TrainConfig
 from fedce.base.words import printable
 from fedce.data.cache import Notify
 from fedce.data.fingerprint import Fingerprint, Fingerprints, look_at, read_fingerprint
-from fedce.data.shape import in_words, patch_of
+from fedce.data.shape import counted_as, in_words, patch_of
 from fedce.learning import networks
 from fedce.learning import planning_volumes as volumes
 from fedce.learning.chosen import Chosen
@@ -98,7 +98,7 @@ def _plan_of_volumes(known: Fingerprints, stated: Mapping[str, Any]) -> list[Cho
             f"{n} halvings of {in_words(patch)} leave {in_words(left)}",
         ),
         _norm(),
-        _loss(sites),
+        _loss(sites, "a slice"),
         _augment(sites, "volumes"),
         _schedule(),
         Chosen("train.batch_size", volumes.BATCH, f"patches; each training volume gives {n_patches} in an epoch"),
@@ -172,12 +172,12 @@ def _norm() -> Chosen:
     return Chosen("model.norm", "site", "images differ from site to site: each site keeps its own batch statistics")
 
 
-def _loss(sites: Sequence[Fingerprint]) -> Chosen:
+def _loss(sites: Sequence[Fingerprint], kind: str = "an image") -> Chosen:
     smallest, site, name = min((site.areas[name][1], site.site, name) for site in sites for name in site.areas)
     most, where, what = max((site.absent[name], site.site, name) for site in sites for name in site.absent)
-    reason = f"the smallest class covers {100 * smallest:.2g} % of an image ({name} at {site}, median)"
+    reason = f"the smallest class covers {100 * smallest:.2g} % of {kind} ({name} at {site}, median)"
     if most > 0:
-        reason += f", and {100 * most:.0f} % of the images of {where} have no {what}"
+        reason += f", and {100 * most:.0f} % of the {kind.split()[1]}s of {where} have no {what}"
     return Chosen("train.loss", "dice-ce", f"{reason}; cross-entropy has a gradient there where Dice alone has little")
 
 
@@ -215,7 +215,7 @@ def _n_rounds(sites: Sequence[Fingerprint]) -> int:
 
 
 def _personalise(n_rounds: int) -> Chosen:
-    reason = "at the end each site trains on by itself, and keeps the model that its own validation images find best"
+    reason = "at the end each site trains on by itself, and keeps the model that its own validation cases find best"
     return Chosen("personalise", round(PERSONAL_PART * n_rounds), reason)
 
 
@@ -370,11 +370,12 @@ def _seen_by(config: Config, known: Fingerprints) -> tuple[float, float, float]:
     return n_patches, n_scored, n_kept
 
 
-def heading(known: Fingerprints, cost: Cost) -> list[str]:
+def heading(known: Fingerprints, cost: Cost, data: DataConfig) -> list[str]:
     """The first lines of a planned experiment file."""
-    is_3d = known.shape is not None and len(known.shape) == 3
-    kind = "volumes" if is_3d else "slices" if all(site.volumes for site in known.sites) else "images"
-    n_train = sum(site.n_train for site in known.sites)
+    n_train, kind = sum(site.n_train for site in known.sites), counted_as(data)
+    if all(site.volumes for site in known.sites):
+        n_volumes = sum(site.volumes.n_train for site in known.sites if site.volumes)
+        n_train, kind = (n_volumes, "volumes") if data.dims == 3 else (n_train, "slices")
     seen = [f"Recognised: {known.recognised}."] if known.recognised else []
     return [
         f"Made by fedce plan from {len(known.sites)} sites with {n_train} training {kind}. docs/plan.md has the rules.",

@@ -50,6 +50,10 @@ class Column:
     """The column is left out of results without this key."""
 
 
+COUNTED = "counted"
+"""Under this key, which results.json does not have, those who show results add what is counted: images or volumes."""
+
+
 def of(key: str) -> Callable[[Results, str], Any]:
     """A function that gives the results' value for a site under this key."""
     return lambda results, site: results[key].get(site)
@@ -63,7 +67,8 @@ def columns(results: Results) -> list[Column]:
     """All columns from left to right. A new column of the results is one more entry here."""
     classes = classes_of(results)
     # A terminal of 80 columns has no room for everything: if sites also trained alone, that matters more.
-    also: dict[Place, str] = {} if "alone" in results else {"terminal": "images"}
+    counted = results.get(COUNTED, "images")
+    also: dict[Place, str] = {} if "alone" in results else {"terminal": counted}
     without: dict[Place, str] = {} if "alone" in results else {"terminal": "Dice\nwithout", "report": "Dice without it"}
     return [
         Column(
@@ -73,8 +78,8 @@ def columns(results: Results) -> list[Column]:
         ),
         # On a page the shares come first, where a phone shows them too; in a terminal, bars look best at the right.
         *_shares(results, ("report", "live")),
-        Column({**also, "report": "Images"}, of("images")),
-        Column({"live": "Training images"}, of("train_images")),
+        Column({**also, "report": counted.capitalize()}, of("images")),
+        Column({"live": f"Training {counted}"}, of("train_images")),
         Column({"live": "Validation Dice"}, of("last_score"), digits(3)),
         Column({"live": "Weight"}, of("last_weight"), digits(3)),
         Column(

@@ -39,7 +39,7 @@ def columns(found: Inspection) -> list[Column]:
     cases: Mapping[Place, str] = {"terminal": "cases", "page": "Cases"} if has_cases else {"page": "Cases"}
     return [
         Column({"terminal": "site", "page": "Site", "areas": "Site"}, lambda site: Fact(site.name), "key"),
-        Column({"terminal": "images", "page": "Images"}, lambda site: Fact(str(site.n_images))),
+        Column({"terminal": found.counted, "page": found.counted.capitalize()}, lambda site: Fact(str(site.n_images))),
         Column(cases, lambda site: Fact(str(site.n_cases))),
         Column({"terminal": "split", "page": "train / validation / test"}, _split),
         Column({"terminal": "size", "page": "Size"}, _size),

@@ -35,13 +35,14 @@ class RunWords:
         """What is trained on which sites."""
         # Not at the top: it imports numpy, and the first notice must not wait for that.
         from fedce.algorithms.titles import printed_name
+        from fedce.data.shape import counted_as
 
         self.sites, self.n_rounds, self.first_round = tuple(members), config.n_rounds, first_round
         self.began = monotonic()
         counts = ", ".join(f"{name} {member.n_images}" for name, member in members.items())
         return (
-            f"{printed_name(config.algorithm)} on {config.data.source}: {len(members)} sites ({counts} images), "
-            f"{config.n_rounds} rounds, seed {config.seed}"
+            f"{printed_name(config.algorithm)} on {config.data.source}: {len(members)} sites "
+            f"({counts} {counted_as(config.data)}), {config.n_rounds} rounds, seed {config.seed}"
         )
 
     def round(self, done: "RoundSeen") -> Step:

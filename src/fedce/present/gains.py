@@ -53,4 +53,4 @@ def keeps_sentence(results: Mapping[str, Any]) -> list[str]:
     if not by_model:
         return []
     parts = "; ".join(f"{model}: {', '.join(sites)}" for model, sites in by_model.items())
-    return [f"By their own validation images the sites keep {parts}."]
+    return [f"By their own validation cases the sites keep {parts}."]

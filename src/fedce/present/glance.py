@@ -98,6 +98,6 @@ def _not_checked(
             said.append("The shares were not compared with trainings without each site ('fedce value' does that).")
         if "alone" not in results:
             said.append("What a site reaches alone was not measured (--alone measures it).")
-    where = "images that a program drew" if results["data"] in BUILT_IN else "images of these sites alone"
+    where = "cases that a program drew" if results["data"] in BUILT_IN else "cases of these sites alone"
     said.append(f"The model was tested on {where}, and in no clinical study.")
     return said

@@ -8,7 +8,7 @@ from fedce.present.worth import is_about_needs
 DICE = (
     "Dice",
     "How well the outline that the model draws covers the one that the site drew, from 0 (nowhere) to 1 (exactly). "
-    "It is measured on test images, which took no part in the training.",
+    "It is measured on test cases, which took no part in the training.",
 )
 GIVES = (
     "Gives",
@@ -18,7 +18,7 @@ GIVES = (
 NEEDS = (
     "Needs (contribution)",
     "FedCE's contribution: high where a site's update points where no other does, and where the others' model does "
-    "badly on the site's own images. It is the site's weight in the common model, and does not say what others gain "
+    "badly on the site's own cases. It is the site's weight in the common model, and does not say what others gain "
     "by the site.",
 )
 CONTRIBUTION = (
@@ -28,7 +28,7 @@ CONTRIBUTION = (
 )
 ALONE = (
     "Alone and gain",
-    "Alone is the Dice of a model that the site trained on its own images alone, with as many steps. Gain is the Dice "
+    "Alone is the Dice of a model that the site trained on its own cases alone, with as many steps. Gain is the Dice "
     "of the model that the site keeps minus Alone; below 0, the site is better off alone.",
 )
 INTERVAL = (

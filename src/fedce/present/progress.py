@@ -14,7 +14,6 @@ from fedce.present.terminal import Terminal, safe_text
 
 if TYPE_CHECKING:
     from fedce.base.config import Config
-    from fedce.base.tables import AlgorithmConfig
     from fedce.core.messages import Member
     from fedce.federation.session import RoundSeen
     from fedce.questions.finding import Finding
@@ -42,13 +41,15 @@ class RunDisplay(Terminal):
         if not self.console.is_terminal and (n_done % max(1, n_rounds // 10) == 0):
             self.console.print(f"round {n_done}/{n_rounds}  {line}", soft_wrap=True)
 
-    def finish(self, results: Mapping[str, Any], table: "AlgorithmConfig") -> None:
+    def finish(self, results: Mapping[str, Any], config: "Config") -> None:
         from fedce.algorithms.titles import printed_name
+        from fedce.data.shape import counted_as
+        from fedce.present.columns import COUNTED
         from fedce.present.results import flag_lines, interval_lines, metrics_tables, results_table, shares_tables
 
         width = self.stdout.width
-        method = printed_name(table)
-        self.show(results_table(results, width, method), *shares_tables(results, width))
+        counted = {**results, COUNTED: counted_as(config.data)}
+        self.show(results_table(counted, width, printed_name(config.algorithm)), *shares_tables(results, width))
         self.show(*metrics_tables(results, width), *flag_lines(results))
         fairness = results["fairness"]
         self.stdout.print(

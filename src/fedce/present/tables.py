@@ -122,7 +122,8 @@ def inspection_table(found: "Inspection") -> Table:
     from fedce.present.facts import facts_table
 
     table = Table(
-        title="train/validation/test images; marked area, median; distance of grey values", title_justify="left"
+        title=f"train/validation/test {found.counted}; marked area, median; distance of grey values",
+        title_justify="left",
     )
     facts = facts_table(found, "terminal")
     for name, kind in facts.titles:

@@ -16,14 +16,14 @@ WORDS = {
         -1: "its updates are less new than average",
     },
     "err": {
-        1: "the others' model errs more on its images than on average",
-        0: "the others' model errs as much on its images as on average",
-        -1: "the others' model errs less on its images than on average",
+        1: "the others' model errs more on its cases than on average",
+        0: "the others' model errs as much on its cases as on average",
+        -1: "the others' model errs less on its cases than on average",
     },
 }
 BEHIND = {
     "cos": "how new a site's updates are, which means that they point where no other site's do",
-    "err": "how much the model of the others errs on the site's images",
+    "err": "how much the model of the others errs on the site's cases",
 }
 """What each term is, for readers who do not know the paper."""
 

@@ -53,15 +53,15 @@ def audit(run: RunFolder, site: str, data: str, *, trust_code: bool = False) -> 
     found = hospital.evaluate(learner.params, None)
     if site in end.evaluations:
         said_of_it = end.evaluations[site].evaluation
-        compared.dice("Dice on its validation images", said_of_it.validation_dice, found.validation_dice, SAME_MODEL)
-        compared.dice("Dice on its test images", said_of_it.test_dice, found.test_dice, SAME_MODEL)
+        compared.dice("Dice on its validation cases", said_of_it.validation_dice, found.validation_dice, SAME_MODEL)
+        compared.dice("Dice on its test cases", said_of_it.test_dice, found.test_dice, SAME_MODEL)
         for metric in measures.metrics:
             if metric.name in said_of_it.metrics:
                 compared.metric(metric.heading, said_of_it.metrics[metric.name], found.metrics[metric.name])
     spoke = [done for done in run.rounds() if site in done.sites]
     if spoke and own_model is None and spoke[-1].round_no == run.config.n_rounds - 1:
         said = spoke[-1].sites[site].score
-        compared.dice("Dice on its validation images one round before the end", said, found.validation_dice, ONE_ROUND)
+        compared.dice("Dice on its validation cases one round before the end", said, found.validation_dice, ONE_ROUND)
     return Verdict(tuple(compared.problems), tuple(compared.facts))
 
 
@@ -83,7 +83,7 @@ class _Compared:
         """Compare class by class, so that no mean hides a lie."""
         wrong = [name for name in found.by_class if not _agree(name, said, found)]
         for name in wrong or found.by_class:
-            what = f"{heading.line([found.unit])} of {name} on its test images"
+            what = f"{heading.line([found.unit])} of {name} on its test cases"
             texts = [_told(heading, name, one) for one in (said, found)]
             text = f"{what}: {self.site} said {texts[0]}, and its images give {texts[1]}"
             (self.problems if wrong else self.facts).append(text)

@@ -62,4 +62,4 @@ def planned_for(tree: Mapping[str, Any], known: Fingerprints) -> Plan:
     """The plan for what somebody wrote, made from the sites' fingerprints."""
     planned = completed_by(tree, plan_of(known, tree))
     cost = cost_of(planned.config, known)
-    return Plan(planned.config, planned.chosen, cost, as_toml(planned, tree, heading(known, cost)))
+    return Plan(planned.config, planned.chosen, cost, as_toml(planned, tree, heading(known, cost, planned.config.data)))

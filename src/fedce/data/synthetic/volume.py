@@ -48,18 +48,13 @@ class Scanner:
 
 
 SCANNERS: Mapping[str, Scanner] = {
-    "site1": Scanner((3.0, 1.5, 1.5), (72, 72, 72), gain=1.00, gamma=1.00, noise=0.030, bias=0.10, contrast=1.0,
-                     blur=0.8),
-    "site2": Scanner((2.5, 1.2, 1.2), (70, 66, 66), gain=0.90, gamma=1.10, noise=0.045, bias=0.10, contrast=1.1,
-                     blur=0.6),
-    "site3": Scanner((3.0, 1.5, 1.5), (72, 72, 72), gain=0.85, gamma=0.90, noise=0.025, bias=0.22, contrast=0.9,
-                     blur=0.9),
-    "site4": Scanner((3.5, 1.8, 1.8), (77, 79, 79), gain=0.95, gamma=1.00, noise=0.080, bias=0.12, contrast=0.9,
-                     blur=1.2),
-    "site5": Scanner((3.0, 1.6, 1.6), (66, 74, 74), gain=0.70, gamma=1.20, noise=0.030, bias=0.15, contrast=0.6,
-                     blur=0.8),
-    "site6": Scanner((8.0, 1.4, 1.4), (72, 67, 67), gain=0.95, gamma=1.00, noise=0.030, bias=0.12, contrast=1.0,
-                     blur=0.7),
+    #                 spacing          view          gain  gamma noise  bias  contrast blur
+    "site1": Scanner((3.0, 1.5, 1.5), (72, 72, 72), 1.00, 1.00, 0.030, 0.10, 1.0, 0.8),
+    "site2": Scanner((2.5, 1.2, 1.2), (70, 66, 66), 0.90, 1.10, 0.045, 0.10, 1.1, 0.6),
+    "site3": Scanner((3.0, 1.5, 1.5), (72, 72, 72), 0.85, 0.90, 0.025, 0.22, 0.9, 0.9),
+    "site4": Scanner((3.5, 1.8, 1.8), (77, 79, 79), 0.95, 1.00, 0.080, 0.12, 0.9, 1.2),
+    "site5": Scanner((3.0, 1.6, 1.6), (66, 74, 74), 0.70, 1.20, 0.030, 0.15, 0.6, 0.8),
+    "site6": Scanner((8.0, 1.4, 1.4), (72, 67, 67), 0.95, 1.00, 0.030, 0.12, 1.0, 0.7),
 }  # fmt: skip
 
 

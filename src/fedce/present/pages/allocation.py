@@ -6,6 +6,7 @@ from pathlib import Path
 
 from fedce.algorithms.titles import printed_name
 from fedce.base.files import write_bytes
+from fedce.data.shape import counted_as
 from fedce.present.columns import presence_lines
 from fedce.present.glance import verdict
 from fedce.present.meanings import meanings_of_amounts
@@ -36,6 +37,7 @@ def write_allocation(
         data_name=Path(found.results["data"]).name,
         method=printed_name(run.config.algorithm),
         results=found.results,
+        counted=counted_as(run.config.data),
         rule=rule,
         budget=f"{money(budget):,}",
         total=f"{sum(chosen.amounts.values(), Decimal(0)):,}",

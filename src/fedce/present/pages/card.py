@@ -8,7 +8,7 @@ from fedce.algorithms.titles import printed_name
 from fedce.base.config import Config
 from fedce.base.files import read_tensors
 from fedce.base.tables import BUILT_IN
-from fedce.data.shape import in_words, spacing_of
+from fedce.data.shape import counted_as, in_words, spacing_of
 from fedce.present.columns import classes_of
 from fedce.present.worth import is_about_needs, is_told, shares_given
 from fedce.record.entries import DataFacts
@@ -26,7 +26,7 @@ def model_card(run: RunFolder, results: Mapping[str, Any], data: Mapping[str, Da
         ("What it is", _network(run, config, results)),
         ("What goes in and comes out", _input(run, config, results)),
         ("What it was trained on", _training(config, results)),
-        ("How it was evaluated", _evaluation(results, data)),
+        ("How it was evaluated", _evaluation(config, results, data)),
         *_shares(results),
         ("What it is for", "Research: to study federated training, and what each site contributes and gains."),
         ("What it is not for", "Diagnosis or treatment. No authority has approved it and no clinical study was made."),
@@ -73,11 +73,11 @@ def _own_models(run: RunFolder) -> list[Path]:
 def _training(config: Config, results: Mapping[str, Any]) -> str:
     trained = {site: n for site, n in results["train_images"].items() if site not in config.leave_out}
     sentences = [
-        f"{sum(trained.values())} training images of {len(trained)} sites: {', '.join(trained)}.",
+        f"{sum(trained.values())} training {counted_as(config.data)} of {len(trained)} sites: {', '.join(trained)}.",
         f"The method is {printed_name(config.algorithm)}, for {results['rounds']} rounds.",
     ]
     if results["data"] in BUILT_IN:
-        sentences.append("A program drew the images; they show no patients.")
+        sentences.append(f"A program drew the {counted_as(config.data)}; they show no patients.")
     if config.leave_out:
         sentences.append(f"Left out of training: {', '.join(config.leave_out)}.")
     if plant := config.freerider.plant:
@@ -86,7 +86,7 @@ def _training(config: Config, results: Mapping[str, Any]) -> str:
     return " ".join(sentences)
 
 
-def _evaluation(results: Mapping[str, Any], data: Mapping[str, DataFacts]) -> str:
+def _evaluation(config: Config, results: Mapping[str, Any], data: Mapping[str, DataFacts]) -> str:
     dice = results["dice"]
     by_site = ", ".join(f"{site} {value:.3f}" for site, value in dice.items())
     n_test = sum(data[site].n_test for site in dice)
@@ -95,8 +95,8 @@ def _evaluation(results: Mapping[str, Any], data: Mapping[str, DataFacts]) -> st
     cases = f" of {n_cases} cases" if n_cases not in (0, n_test) else ""
     worst = min(dice, key=dice.__getitem__)
     return (
-        f"Dice on {n_test} test images{cases} that took no part in training, from the same sites: {by_site}; "
-        f"mean {results['fairness']['mean']:.3f}, worst {dice[worst]:.3f} at {worst}."
+        f"Dice on {n_test} test {counted_as(config.data)}{cases} that took no part in training, from the same sites: "
+        f"{by_site}; mean {results['fairness']['mean']:.3f}, worst {dice[worst]:.3f} at {worst}."
     )
 
 

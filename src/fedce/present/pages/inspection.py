@@ -32,6 +32,7 @@ def write_inspection(sites: Sites, found: Inspection, path: Path) -> Path:
         "inspection.html.j2",
         data_name=source_name(sites),
         size=_size(sites),
+        counted=found.counted,
         summary=summary(found),
         found=found,
         site_names=[site.name for site in found.sites],

@@ -13,7 +13,8 @@ from typing import Any
 from fedce.algorithms.titles import printed_name
 from fedce.base.config import Config
 from fedce.base.words import duration
-from fedce.present.columns import sites_table
+from fedce.data.shape import counted_as
+from fedce.present.columns import COUNTED, sites_table
 from fedce.present.glance import glance
 from fedce.present.meanings import meanings
 from fedce.present.worth import shares_given
@@ -139,7 +140,7 @@ def status_line(record: Record, now: float) -> str:
         return f"Starting: no round of {n_rounds} is done yet."
     reached = f"mean validation Dice {record.rounds[-1].mean_score:.3f}"
     if record.n_done >= n_rounds:
-        return f"All {n_rounds} rounds are done, {reached}; the model is now tested on the test images."
+        return f"All {n_rounds} rounds are done, {reached}; the model is now tested on the test cases."
     # If a run stands still, the time left is unknown.
     left = f", about {duration(record.round_seconds * (n_rounds - record.n_done))} left"
     return f"Round {record.n_done} of {n_rounds}, {reached}{'' if record.stands_still(now) else left}."
@@ -173,6 +174,7 @@ def known_so_far(record: Record) -> dict[str, Any]:
         return {site: getattr(facts, name) for site, facts in last.items()}
 
     return {
+        COUNTED: counted_as(record.config.data),
         "train_images": {site: facts.n_train for site, facts in record.started.items()},
         **{f"last_{key}": last_of(key) for key in ("score", "weight", "loss", "seconds")},
         "algorithm": record.config.algorithm.name,

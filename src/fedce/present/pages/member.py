@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fedce.base.files import write_bytes
+from fedce.data.shape import counted_as
 from fedce.present.columns import sites_table
 from fedce.present.gains import gain_sentences, keeps_sentence
 from fedce.present.glance import verdict
@@ -30,6 +31,7 @@ def write_member(run: RunFolder, site: str, out: Path | None) -> Path:
         "member.html.j2",
         name=run.path.resolve().name,
         view=view,
+        counted=counted_as(run.config.data),
         verdict=verdict(found.results),
         doubt=in_doubt(found.doubt),
         metrics=sites_table(view, "metrics", [site]),
@@ -50,12 +52,12 @@ def _own_terms(run: RunFolder, site: str) -> Terms | None:
 
 
 def _models(view: Mapping[str, Any], results: Mapping[str, Any]) -> list[tuple[str, float, Any]]:
-    """The Dice of each model on the site's test images, with its interval if it has one: together beside alone."""
+    """The Dice of each model on the site's test cases, with its interval if it has one: together beside alone."""
     site = view["site"]
     alone = view.get("alone", {}).get(site)
     found = [
         ("Together: the common model", view["dice"], view["dice_interval"]),
-        ("Alone: a model trained on its own images", alone, results.get("alone_interval", {}).get(site)),
+        ("Alone: a model trained on its own cases", alone, results.get("alone_interval", {}).get(site)),
         ("Without it: the common model of the other sites", view["dice_without"], None),
     ]
     return [(name, dice, interval) for name, dice, interval in found if dice is not None]

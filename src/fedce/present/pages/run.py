@@ -5,7 +5,8 @@ from pathlib import Path
 from fedce.algorithms.titles import printed_name
 from fedce.base.errors import RunError
 from fedce.base.files import write_bytes
-from fedce.present.columns import sites_table
+from fedce.data.shape import counted_as
+from fedce.present.columns import COUNTED, sites_table
 from fedce.present.glance import glance
 from fedce.present.meanings import meanings
 from fedce.present.pages import page
@@ -20,7 +21,7 @@ from fedce.record.verify import checked
 
 MOST_PAIRS = 30
 FAIRNESS_ROWS = (
-    ("mean", "Mean Dice", "average over the sites of the Dice on their test images"),
+    ("mean", "Mean Dice", "average over the sites of the Dice on their test cases"),
     ("std", "Standard deviation", "of the sites' Dice (n - 1); lower is fairer"),
     ("worst", "Worst site", "the site that the model serves worst"),
     ("best", "Best site", "the site that the model serves best"),
@@ -56,7 +57,8 @@ def report_page(run: RunFolder, *, examples: bool = True) -> bytes:
         results=results,
         glance=glance(results, run.config, measured, found.doubt, changes),
         truths=measured,
-        sites=sites_table(results, "report", list(shares)),
+        counted=(counted := counted_as(run.config.data)),
+        sites=sites_table({**results, COUNTED: counted}, "report", list(shares)),
         metrics=sites_table(results, "metrics", list(shares)),
         sites_per_round=run.config.sites_per_round,
         fairness=[(label, results["fairness"][key], note) for key, label, note in FAIRNESS_ROWS],
