@@ -1,5 +1,6 @@
 """A federation that waits says for whom: in words, and in the run folder, where pages and commands read it."""
 
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from fedce.core.messages import Member, Task
 from fedce.engines.joining import Known, Reports, Rules
 from fedce.engines.launching import NOTICES, stream
 from fedce.engines.remote import RemoteEngine
-from fedce.engines.waiting import REMIND_SECONDS, SOON_SECONDS, Waiting
+from fedce.engines.waiting import REMIND_SECONDS, SOON_SECONDS, Deadline, Waiting
 from fedce.present.pages.live import Record, values_of
 from fedce.present.status import status_of
 from fedce.record.connections import FRESH_SECONDS, Connections, listed
@@ -176,3 +177,16 @@ def test_notices_are_streamed_and_kept(run: RunFolder):
     observer = stream(run, said.append)
     observer.notice("Before round 1: waiting for west (not connected); connected: 2.")
     assert said == (run.engine_folder / NOTICES).read_text("utf-8").splitlines()
+
+
+def test_a_silent_site_is_waited_for_ten_times_as_long_as_the_others_take():
+    first = Deadline(None)
+    assert first.seconds == inf
+    assert first.after([]).seconds == inf
+    assert first.after([3.0, 4.0]).seconds == 600
+    slow = first.after([100.0, 120.0, 9000.0])
+    assert slow.seconds == 1200
+    for _ in range(20):  # One stalling site of three does not move it.
+        slow = slow.after([100.0, 120.0, slow.seconds])
+    assert slow.seconds == 1200
+    assert Deadline(60.0).after([100.0]).seconds == 60

@@ -362,7 +362,8 @@ class EngineConfig(Table):
     join_seconds: Annotated[float, Field(gt=0)] = 120.0
     """The first round starts when all members have joined, or after this time with at least min_sites."""
     deadline_seconds: Annotated[float, Field(gt=0)] | None = None
-    """A round waits no longer than this for slow sites, as long as min_sites have replied."""
+    """A round waits no longer than this for slow sites, as long as min_sites have replied; inf: without end. Unset: ten
+    times as long as answers usually take, at least ten minutes, and in the first round without end."""
     tell: Literal["own", "all"] = "own"
     """Whose contributions a site gets to see: its own, or those of all sites."""
 

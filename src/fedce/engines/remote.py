@@ -20,7 +20,7 @@ from fedce.core.params import Layout
 from fedce.engines.courier import Courier
 from fedce.engines.joining import Event, Known, Reports, Rules, check_author, check_member, key_of
 from fedce.engines.shared import Shelf
-from fedce.engines.waiting import Waiting
+from fedce.engines.waiting import Deadline, Waiting
 from fedce.site.wire import Failure, Hello, MemberForm, Parcel, ReplyForm, Signed, kind_of, reply_from, task_parcel
 
 POLL_SECONDS = 0.1
@@ -85,6 +85,7 @@ class RemoteEngine:
         """Tickets of earlier rounds."""
         self._round_no: int | None = None
         self._next_meeting = 0.0
+        self._deadline = Deadline(rules.deadline_seconds)
 
     def bind(self, layout: Layout, n_channels: int, whole: Layout | None = None) -> None:
         """Set the network, once it is known; no task can be sent before.
@@ -147,7 +148,9 @@ class RemoteEngine:
         while asked.waiting:
             self._meet()
             self._send_what_is_due(asked)
-            asked.replies += self._collect(asked.waiting)
+            came = self._collect(asked.waiting)
+            asked.replies += came
+            asked.arrivals += [self._waiting.seconds] * len(came)
             self._give_up(asked, needed)
             if asked.waiting and len(asked.replies) >= needed and self._waited_long_enough(asked):
                 self._tell_who_is_missing(asked)
@@ -158,6 +161,8 @@ class RemoteEngine:
         # Parcels that are still unanswered now belong to an earlier round.
         for ticket in [ticket for ticket, parcel in self._open.items() if parcel.site]:
             self._put_aside(ticket)
+        if tasks[0].action == "train":
+            self._deadline = self._deadline.after(asked.arrivals)
         return asked.replies
 
     def _send_what_is_due(self, asked: "_Asked") -> None:
@@ -180,8 +185,7 @@ class RemoteEngine:
 
     def _waited_long_enough(self, asked: "_Asked") -> bool:
         """Whether the deadline has passed, or no connected site could still answer."""
-        limit = self.rules.deadline_seconds
-        late = limit is not None and self._waiting.seconds >= limit
+        late = self._waiting.seconds >= self._deadline.seconds
         return late or not any(site in self.node_by_site for site in asked.waiting)
 
     def _tell_who_is_missing(self, asked: "_Asked") -> None:
@@ -341,5 +345,7 @@ class _Asked:
 
     waiting: dict[str, Task]
     replies: list[Reply] = field(default_factory=list)
+    arrivals: list[float] = field(default_factory=list)
+    """After how many seconds each reply came."""
     tries: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     send_at: dict[str, float] = field(default_factory=lambda: defaultdict(float))

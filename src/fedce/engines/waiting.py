@@ -1,6 +1,8 @@
 """How a federation that waits says for whom: in the run folder at every change, and in words when it takes long."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from math import inf
+from statistics import median
 from time import time
 
 from fedce.engines.joining import Reports
@@ -11,6 +13,36 @@ SHOW_SECONDS = 1.0
 SOON_SECONDS = 5.0
 REMIND_SECONDS = 60.0
 """The coordinator names a site that is not connected after the shorter time, and all awaited sites after the longer."""
+
+
+ROUNDS_KEPT = 20
+"""The last rounds that show how long answers usually take."""
+MANY_TIMES, LEAST_SECONDS = 10.0, 600.0
+"""Without a stated deadline, a silent site is waited for this many times as long as the others usually take, and at
+least so long: nobody can stall a federation."""
+
+
+class Deadline:
+    """How long answers are waited for; the first answers show what is usual.
+
+    >>> deadline = Deadline(None)
+    >>> deadline.seconds, deadline.after([100.0, 120.0, 5000.0]).seconds
+    (inf, 1200.0)
+    """
+
+    def __init__(self, stated: float | None, usual: Sequence[float] = ()) -> None:
+        self._stated, self._usual = stated, tuple(usual)
+
+    @property
+    def seconds(self) -> float:
+        if self._stated is not None:
+            return self._stated
+        return max(MANY_TIMES * median(self._usual), LEAST_SECONDS) if self._usual else inf
+
+    def after(self, arrivals: Sequence[float]) -> "Deadline":
+        """The deadline when these answers came after so many seconds; of a round its median counts, which a few slow
+        sites don't move."""
+        return Deadline(self._stated, (*self._usual, median(arrivals))[-ROUNDS_KEPT:]) if arrivals else self
 
 
 class Waiting:
