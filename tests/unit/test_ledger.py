@@ -394,7 +394,9 @@ def test_a_run_of_an_earlier_format_is_not_gone_on_with(tiny_run: Path, tmp_path
     run.results_file.unlink()
     refused = fedce("run", "--resume", run.path)
     assert refused.exit_code == 2
-    assert "has format 2, and this version of fedce writes format 4; finish the run with" in refused.stderr
+    assert (
+        "has format 2, and this version of fedce writes format 4; go on with the version that began" in refused.stderr
+    )
 
 
 @pytest.mark.parametrize("stated", [1, 2])

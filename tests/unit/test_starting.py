@@ -15,7 +15,8 @@ from fedce.engines import starting
 from fedce.engines.launching import begun
 from fedce.federation.plan import code_of, resolve
 from fedce.federation.session import Observer
-from fedce.questions.doctor import examine, verdict_of
+from fedce.questions.doctor import examine
+from fedce.questions.finding import verdict_of
 from support import HOSPITALS, write_site
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from fedce.base.config import Config
 from fedce.base.identity import coordinator
 from fedce.base.tables import AlgorithmConfig
 from fedce.base.words import printable
@@ -32,7 +33,7 @@ def test_notices_and_tables(capsys, tmp_path: Path):
         **{"fairness": {"mean": 0.5, "std": 0.1, "worst": 0.5}},
         "intervals": {"low": {}, "high": {}, "sentences": [HOSTILE]},
     }
-    display.finish(results, AlgorithmConfig(name=HOSTILE))
+    display.finish(results, Config(algorithm=AlgorithmConfig(name=HOSTILE)))
     said = capsys.readouterr()
     for text in (said.out, said.err):
         assert r"\x1b[2J" in text.replace("\n", "")

@@ -196,7 +196,9 @@ def test_a_site_can_do_nothing_about_its_own_share(lost, own):
     """A site's scores enter neither what it gives, nor any vote about it."""
     changed = lost.copy()
     changed[:, 1, 1] = own
-    before, after = (gives(Held.of([ballot(one) for one in some], SITES), own=False)[:, 1] for some in (lost, changed))
+    before, after = (
+        gives(Held.of([ballot(one) for one in some], SITES), "middle of others")[:, 1] for some in (lost, changed)
+    )
     assert after == pytest.approx(before)
 
 
@@ -218,9 +220,9 @@ def test_a_reference_set_is_believed_and_a_vote_without_others_is_not():
         Held.of([Ballot(("north", "south"), {scorer: (0.8, 0.6, 0.8)})], ("north", "south"))
         for scorer in ("reference", "east")
     )
-    assert gives(asked, own=False)[0].tolist() == pytest.approx([np.log(0.8 / 0.6), 0])
-    assert gives(alone, own=False)[0].tolist() == [0, 0]
-    assert gives(alone, own=True)[0].tolist() == pytest.approx([np.log(0.8 / 0.6), 0])
+    assert gives(asked, "middle of others")[0].tolist() == pytest.approx([np.log(0.8 / 0.6), 0])
+    assert gives(alone, "middle of others")[0].tolist() == [0, 0]
+    assert gives(alone, "all")[0].tolist() == pytest.approx([np.log(0.8 / 0.6), 0])
 
 
 @given(arrays(np.float64, (4, 4), elements=st.floats(-0.1, 0.1)))

@@ -64,7 +64,7 @@ class Claim:
     """The site's mean agreement with the others, up to the last round."""
     rounds_alike: Mapping[str, int] = field(default_factory=dict)
     """Sites alike this one, and for how many rounds in a row, up to the last round."""
-    opposites: Mapping[str, tuple[int, float]] = field(default_factory=dict)
+    opposites: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     """Sites whose own direction cancels this one's, for how many rounds in a row up to the last one, and how much."""
 
     @property

@@ -28,9 +28,9 @@ class Opposites:
     updates: Updates
     good: Container[str]
 
-    def of(self, site: str) -> dict[str, tuple[int, float]]:
+    def of(self, site: str) -> dict[str, tuple[float, ...]]:
         """Sites that this one cancels: for how many rounds in a row, and the mean partial correlation in them."""
-        before, found = self.updates.claims[site].opposites, {}
+        before, found = self.updates.claims[site].opposites, dict[str, tuple[float, ...]]()
         for other, now in self._found.get(site, {}).items():
             n, mean = before.get(other, (0, 0.0))
             found[other] = (n + 1, (n * mean + now) / (n + 1))

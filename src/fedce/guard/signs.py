@@ -126,7 +126,7 @@ class Signs:
     own updates from round to round (1)."""
     rounds_alike: Mapping[str, int] = seen(Likenesses, lambda pairs, site: pairs.of(site).rounds_alike, default={})
     """Sites alike this one, and for how many rounds in a row."""
-    opposites: Mapping[str, tuple[int, float]] = seen(
+    opposites: Mapping[str, tuple[float, ...]] = seen(
         Opposites,
         lambda pairs, site: pairs.of(site),
         Sign(

@@ -52,8 +52,8 @@ def _by_ballots(rounds: Sequence[Round], sites: Sequence[str]) -> dict[str, Floa
     reached = max(smoothed([done.mean_score for done in rounds]))
     alike, weights = np.ones(len(held.base)), left_to_learn(held, reached)
     return {
-        "votes, ballots alike": shares_of(Votes.of(gives(held, own=True), alike).value),
-        "votes": shares_of(Votes.of(gives(held, own=True), weights).value),
+        "votes, ballots alike": shares_of(Votes.of(gives(held, "all"), alike).value),
+        "votes": shares_of(Votes.of(gives(held, "all"), weights).value),
         "votes in Dice": shares_of(np.nan_to_num(held.lost).mean(axis=2).mean(axis=0)),
         "carried": Carried.of(held.carried).share,
     }

@@ -7,7 +7,7 @@ than half of the others can't move it beyond the votes of the rest (docs/worth.m
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,8 @@ from fedce.core.ballot import REFERENCE, Ballot
 from fedce.core.scoring import LEVEL
 
 Floats = NDArray[np.float64]
+By = Literal["all", "others", "middle of others"]
+"""Whose losses count: the mean of all scorers, the mean of the others, or the median of the others' votes."""
 RULE = 2
 """The number of the rule by which worth follows from ballots; a run is checked by its own rule alone."""
 N_DRAWS = 2000
@@ -29,7 +31,7 @@ LEAST_KEPT = 0.1
 """Shares keep at least this part of their differences, so that their order is kept where nothing is sure."""
 LEAST_WEIGHT = 0.02
 """A ballot counts at least this much, even if the model had nothing left to learn."""
-STEEPNESS = 4.0
+STEEPNESS = 3.0
 """How much further apart shares lie than the measurements; chosen with `OTHER_RUNS`."""
 OTHER_WAYS = 0.4
 """Standard deviation of what is carried in another training, in equal shares."""
@@ -134,15 +136,14 @@ def middle_of(votes: Floats) -> Floats:
     return found
 
 
-def gives(held: Held, *, own: bool) -> Floats:
+def gives(held: Held, by: By) -> Floats:
     """(ballots, sites): log U(w) - log U(w without the site), U the mean score; 0 where nobody was asked about a site.
 
-    With `own`, the loss is the mean of all scorers, the site among them; without it, the median of the others' votes. A
-    reference set belongs to nobody and is believed.
+    A reference set belongs to nobody and is believed.
     """
-    by_all = own or held.scorers == (REFERENCE,)
-    votes = held.lost if by_all else np.where(held.is_own, np.nan, held.lost)
-    lost = _mean_known(votes, axis=2) if by_all else middle_of(votes)
+    votes = held.lost if by == "all" or held.scorers == (REFERENCE,) else np.where(held.is_own, np.nan, held.lost)
+    is_vote = by == "middle of others" and held.scorers != (REFERENCE,)
+    lost = middle_of(votes) if is_vote else _mean_known(votes, axis=2)
     whole = _mean_known(np.where(np.isnan(votes), np.nan, held.base[:, None, :]), axis=2)
     found: Floats = np.log(np.maximum(whole, LEAST_SCORE)) - np.log(np.maximum(whole - lost, LEAST_SCORE))
     return np.where(np.isnan(found), 0.0, found)
@@ -214,8 +215,8 @@ class Carried:
 def combined(carried: Floats, votes: Floats, signal: float, part_carried: float) -> Floats:
     """Shares from both measurements, (..., sites); votes are put on the scale of what is carried, by their signal.
 
-    >>> combined(np.array([0.5, 0.25, 0.25]), np.array([1.0, 1.0, 1.0]), 1.0, 1.0).round(3).tolist()
-    [0.583, 0.208, 0.208]
+    >>> combined(np.array([0.4, 0.3, 0.3]), np.array([1.0, 1.0, 1.0]), 1.0, 1.0).round(3).tolist()
+    [0.533, 0.233, 0.233]
     """
     n = carried.shape[-1]
     spread = carried.std(axis=-1, keepdims=True)
@@ -244,7 +245,7 @@ def worth_of(ballots: Sequence[Ballot], sites: Sequence[str], reached: float, se
     held, rng, n = Held.of(ballots, sites), np.random.default_rng(seed), len(sites)
     weights = left_to_learn(held, reached)
     carried = Carried.of(held.carried)
-    to_others = Votes.of(gives(held, own=False), weights)
+    to_others = Votes.of(gives(held, "middle of others"), weights)
     raw = combined(carried.share, to_others.value, to_others.signal, 1.0)
     again = combined(carried.drawn(rng), to_others.drawn(rng), to_others.signal, 1.0)
     spread = float(raw.var(ddof=1))
@@ -252,8 +253,9 @@ def worth_of(ballots: Sequence[Ballot], sites: Sequence[str], reached: float, se
     kept = max(signal, LEAST_KEPT)
     share = kept * raw + (1 - kept) / n
     low, high = np.quantile(again, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
-    whole = Votes.of(gives(held, own=True), weights)
-    own = n * whole.value - (n - 1) * to_others.value
+    whole = Votes.of(gives(held, "all"), weights)
+    rest = Votes.of(gives(held, "others"), weights)
+    own = n * whole.value - (n - 1) * rest.value
     lost = _mean_known(held.lost, axis=0)
 
     def by_site(values: Floats) -> dict[str, float]:
