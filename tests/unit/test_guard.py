@@ -260,7 +260,7 @@ def test_where_all_are_bad_the_round_goes_on():
     assert sum(state.shares.values()) == pytest.approx(1)
 
 
-GOOD = Signs(length=1.0, agreement=0.3, turn=0.8, coherence=1.0, repetition=0.9, excess=0.05, weight=0.2)
+GOOD = Signs(1.0, agreement=0.3, others_agreement=0.3, turn=0.8, coherence=1.0, repetition=0.9, excess=0.05, weight=0.2)
 
 
 @pytest.mark.parametrize(
@@ -284,11 +284,21 @@ def test_what_is_bad_gets_nothing(change, fault):
     assert signs.trust == 0
 
 
+def test_sites_whose_updates_cancel_when_the_training_has_converged_are_not_adverse():
+    """Four sites around their common optimum: the sum of the updates is nothing, and so everybody is against the rest."""
+    converged = seen([[1.0, 0.05], [-1.0, 0.05], [-0.9, -0.1], [0.9, 0.0]], round_no=90)
+    assert min(signs.agreement for signs in converged.values()) < -0.5
+    assert all(words_of(signs) == [] for signs in converged.values())
+    lone = seen([[1.0, 0.05], [-1.0, 0.05], [0.9, -0.1], [0.9, 0.0]], round_no=90)
+    assert [site for site, signs in lone.items() if signs.is_bad] == ["b"]
+
+
 @pytest.mark.parametrize(
     "change",
     [
         {"length": 2e-3},
         {"agreement": -0.49},
+        {"agreement": -0.6, "others_agreement": -0.2},
         {"agreement": None},
         {"relation": 0.02},
         {"relation": -0.24},

@@ -191,6 +191,12 @@ class Opinions:
             for i, site in enumerate(sites)
         }
 
+    def of_the_others(self, site: str) -> float | None:
+        """The median agreement of the other sites that are heard."""
+        heard = (self.updates.sites[i] for i in self.voices)
+        known = [value for other in heard if other != site and (value := self.agreements[other]) is not None]
+        return median_high(known) if known else None
+
     @cached_property
     def means(self) -> dict[str, float | None]:
         """Mean of `agreements` over all rounds so far."""

@@ -22,9 +22,10 @@ from fedce.guard.evidence import (
 from fedce.guard.opposites import Opposites, are_opposite
 from fedce.guard.sign import ZERO_UPDATE, Sign
 
-AGAINST = -0.5
-"""Median cosine with the others' updates; below this value an update undoes theirs. If honest sites are few and unlike,
-they come to half of it late in a run, so the first rounds and sudden turns show more."""
+AGAINST, APART = -0.5, 0.5
+"""Median cosine with the others' updates; below AGAINST an update undoes theirs, if it lies APART from the others' own
+agreement. When a training has converged, the updates of honest sites cancel: a few unlike sites then all come to -0.5.
+The first rounds and sudden turns show more."""
 TURNED = -0.25
 """Cosine with the site's own last update; below this value the site has turned around."""
 BACK = 0.2
@@ -80,10 +81,12 @@ class Signs:
     agreement: float | None = seen(
         Opinions,
         lambda others, site: others.agreements[site],
-        Sign(ADVERSE, lambda its: its.agreement is not None and its.agreement < AGAINST),
+        Sign(ADVERSE, lambda its: its.is_against_the_others),
         default=None,
     )
     """Median cosine with the others' updates."""
+    others_agreement: float | None = seen(Opinions, lambda others, site: others.of_the_others(site), default=None)
+    """Median `agreement` of the other sites."""
     mean_agreement: float | None = seen(Opinions, lambda others, site: others.means[site], default=None)
     """Mean of `agreement` over all rounds so far; only in the first rounds of a run."""
     relation: float | None = seen(
@@ -170,6 +173,12 @@ class Signs:
     @property
     def is_adverse(self) -> bool:
         return ADVERSE in self.bad
+
+    @property
+    def is_against_the_others(self) -> bool:
+        if self.agreement is None or self.others_agreement is None:
+            return False
+        return self.agreement < AGAINST and self.others_agreement - self.agreement > APART
 
     @property
     def is_unrelated(self) -> bool:
