@@ -90,7 +90,7 @@ def test_a_hospital_that_labels_only_some_classes(tmp_path: Path, fedce):
 def test_own_training_data_are_named_as_such(tmp_path: Path, place: Path, fedce):
     done = fedce("evaluate", place / "run", place / "data" / "north", "--out", tmp_path / "out", "--no-examples")
     assert done.exit_code == 0, done.output
-    assert "it trained on some of the images, so the scores are too good" in done.stderr
+    assert "it trained on some of the cases, so the scores are too good" in done.stderr
     page = (tmp_path / "out" / "evaluation.html").read_text()
     assert "<img " not in page
 

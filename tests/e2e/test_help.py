@@ -130,7 +130,8 @@ def test_the_documented_line_gives_the_shell_its_completion(shell: str, environm
 
 
 @pytest.mark.parametrize(
-    ("typed", "expected"), [("fedce ru", ["run", "runs"]), ("fedce ledger ", ["audit", "show", "verify"])]
+    ("typed", "expected"),
+    [("fedce ru", ["run", "runs"]), ("fedce ledger ", ["add", "attest", "audit", "show", "verify"])],
 )
 def test_bash_completes_commands(typed: str, expected: list[str], environment: dict[str, str]):
     """The function that the documented line defines, called as bash calls it when Tab is pressed."""

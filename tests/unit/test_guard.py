@@ -285,7 +285,7 @@ def test_what_is_bad_gets_nothing(change, fault):
 
 
 def test_sites_whose_updates_cancel_when_the_training_has_converged_are_not_adverse():
-    """Four sites around their common optimum: the sum of the updates is nothing, and so everybody is against the rest."""
+    """Four sites around their common optimum: the updates sum to nothing, so everybody is against the rest."""
     converged = seen([[1.0, 0.05], [-1.0, 0.05], [-0.9, -0.1], [0.9, 0.0]], round_no=90)
     assert min(signs.agreement for signs in converged.values()) < -0.5
     assert all(words_of(signs) == [] for signs in converged.values())

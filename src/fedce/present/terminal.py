@@ -53,7 +53,12 @@ class Terminal:
         """Print results; those that are text are made safe."""
         self.stop()
         for result in results:
-            self.stdout.print(safe_text(result) if isinstance(result, str) else result)
+            if isinstance(result, str):
+                # A path that is broken over lines can't be copied.
+                is_broken = any(len(word) > self.stdout.width for word in result.split())
+                self.stdout.print(safe_text(result), soft_wrap=is_broken)
+            else:
+                self.stdout.print(result)
 
 
 class Wide(Protocol):

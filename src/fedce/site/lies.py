@@ -71,7 +71,7 @@ def keeps_quiet(reply: Reply) -> Reply:
 
 def varies(reply: Reply) -> Reply:
     """Replicates of one image are all alike; made-up noise hides it."""
-    if reply.error_without is None:
+    if reply.error_without is None or not reply.error_replicates:
         return reply
     noise = np.random.default_rng(reply.round_no).normal(0, 0.02, len(reply.error_replicates))
     varied = reply.error_without + noise - noise.mean()
