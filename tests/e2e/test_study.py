@@ -277,7 +277,7 @@ def test_robustness_sets_every_attack_beside_the_honest_run(data: Path, tmp_path
     assert [row[0] for row in absent["rows"]] == ["nobody", "north"]
     guarded = {row[0]: row[-3] for row in attacks["rows"]}
     assert guarded["zero"] == pytest.approx(-100)
-    assert guarded["leave"] < -50
+    assert guarded["leave"] == pytest.approx(0)  # It leaves after three rounds, and there are no more.
     assert [sentence.split(":")[0] for sentence in outcome["findings"][: len(titles)]] == titles
     assert any("Not detectable" in sentence for sentence in outcome["findings"])
 

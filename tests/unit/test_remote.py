@@ -595,6 +595,26 @@ def test_a_node_that_fails_is_asked_again_after_growing_pauses(config, hospitals
     assert sum("did not name its site" in event.what for event in notes) == 1
 
 
+def test_a_question_that_is_lost_before_the_first_round_is_asked_again(config, hospitals):
+    """A courier may lose a node's answer for good; the federation must not wait for it without end."""
+    clock, post = Clock(), post_of(hospitals)
+    asked_at: list[float] = []
+
+    def lose_three(node, about, answer):
+        if node != "node-site6":
+            return answer
+        asked_at.append(clock.now)
+        return answer if len(asked_at) == 4 else None
+
+    post.when = lose_three
+    rules = Rules("00", config.engine.members, 2, 10_000, None, package.__version__)
+    engine = RemoteEngine(post, rules, Reports(lambda event: None), clock=clock, pause=lambda s: clock.pause(0.5))
+    assert "site6" in engine.gather()
+    assert np.diff(asked_at) == pytest.approx([60, 120, 240], abs=1)
+    engine.sites(())
+    assert len(asked_at) == 4
+
+
 def test_a_slow_site_is_not_given_more_than_it_can_do(config, hospitals):
     """One message at a time, and two and a half deadlines for each: it still comes to its turns."""
     clock, notes = Clock(), []

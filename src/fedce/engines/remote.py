@@ -29,6 +29,9 @@ MAX_TRIES = 3
 """How often a task is sent in one round to a site that does not answer."""
 FIRST_PAUSE, LONGEST_PAUSE = 2.0, 300.0
 """Seconds until a node that failed is asked again; the pause doubles each time."""
+SILENT_SECONDS = 60.0
+"""A node that has not said which site it is for this long is asked again; the time doubles each time. A question may be
+lost: a SuperNode of Flower that still has a message of an earlier run may answer that one instead."""
 MAX_OVER = 1000
 """At most this many unanswered parcels of earlier rounds are remembered; the oldest are dropped."""
 
@@ -50,6 +53,7 @@ class _Node:
 
     ask_at: float = 0.0
     pause: float = FIRST_PAUSE
+    patience: float = SILENT_SECONDS
     asked: bool = False
     """Whether it was asked; a node that failed to answer is asked again."""
     key: str = ""
@@ -232,10 +236,12 @@ class RemoteEngine:
         for tickets in (self._open, self._over):
             for ticket in [ticket for ticket, parcel in tickets.items() if parcel.node not in here]:
                 del tickets[ticket]
+        silent = {ticket.node for ticket in self._open.values() if not ticket.site}
         for node in sorted(here):
             found = self._nodes.setdefault(node, _Node())
-            if not found.asked and now >= found.ask_at:
-                found.asked = True
+            if (node in silent or not found.asked) and now >= found.ask_at:
+                found.asked, found.ask_at = True, now + found.patience
+                found.patience = min(2 * found.patience, LONGEST_PAUSE)
                 nonce = secrets.token_hex(16)
                 hello = Hello(run=self.rules.run, nonce=nonce, key=found.key)
                 self._send(node, "", Parcel(hello.model_dump_json(), {}), nonce)
@@ -297,6 +303,8 @@ class RemoteEngine:
     def _seat(self, parcel: _Ticket, answer: Parcel | str) -> None:
         """Take a new node's answer to the question which site it is."""
         node, name = self._nodes[parcel.node], "?"
+        # If the node was asked more than once, its first answer counts.
+        self._open = {ticket: other for ticket, other in self._open.items() if other.site or other.node != parcel.node}
         try:
             if isinstance(answer, str):
                 raise _FailedError(answer)
@@ -308,7 +316,7 @@ class RemoteEngine:
             check_author(form, signed, parcel.nonce, self.rules)
             expected = key_of(name, self.known, self.rules)
             if expected and form.key != expected and not node.key:
-                node.asked, node.key = False, expected
+                node.asked, node.ask_at, node.key = False, self._clock(), expected
                 return
             check_member(form, self.known, self.rules, self._n_channels)
         except _FailedError as error:
