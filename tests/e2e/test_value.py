@@ -80,6 +80,8 @@ def test_reconstruction_adds_up_to_the_gain(store: Store):
     first = RunFolder(result.folder).rounds()[0].mean_score
     last = sum(result.values["validation_dice"].values()) / 6
     assert sum(found.values.values()) == pytest.approx(last - first, abs=1e-5)
+    assert result.values["banzhaf"].keys() == found.values.keys()
+    assert result.values["banzhaf"] != found.values
 
 
 @pytest.mark.parametrize("name", ["standalone", "ditto", "fedadam"])

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedce.valuation.shapley import coalitions, exact, leave_one_out, sampled, shares
+from fedce.valuation.shapley import banzhaf, coalitions, exact, leave_one_out, sampled, shares
 
 WORTH = st.floats(-10, 10).map(lambda x: round(x, 3))
 NAMES = ["amber", "birch", "cedar", "dahlia", "elm"]
@@ -38,6 +38,16 @@ def close(values):
 def test_the_mean_gain_over_all_orders_of_arrival(game):
     players, worth = game
     assert exact(worth.__getitem__, players) == close(by_definition(worth, players))
+
+
+@given(games())
+def test_banzhaf_is_the_mean_gain_over_all_coalitions_of_the_others(game):
+    players, worth = game
+    expected = {
+        player: np.mean([worth[c | {player}] - worth[c] for c in coalitions(players) if player not in c])
+        for player in players
+    }
+    assert banzhaf(worth.__getitem__, players) == close(expected)
 
 
 @given(games())

@@ -34,7 +34,17 @@ def test_one_federation_of_each_side_gives_a_page(context, outcome):
     assert set(tables) == {"summary", "whole", "others", "truth"}
     rows = {row[0]: row for row in tables["summary"].rows}
     assert len(rows) >= 12
-    assert {"worth.all", "worth.share", "images", "fedci", "cgsv", "residual volume", *FEDCE} <= set(rows)
+    assert {
+        "worth.all",
+        "worth.share",
+        "images",
+        "fedci",
+        "cgsv",
+        "reconstruction",
+        "Banzhaf",
+        "residual volume",
+        *FEDCE,
+    } <= set(rows)
     assert [row[:2] for row in tables["whole"].rows] == [[FEDERATIONS[0].name, "no"], [FEDERATIONS[1].name, "yes"]]
     assert "On the 1 reported federations" in outcome.findings[0]
 
@@ -42,8 +52,8 @@ def test_one_federation_of_each_side_gives_a_page(context, outcome):
 def test_nothing_is_trained_twice(context, monkeypatch):
     monkeypatch.setattr(worth, "DRAWN", FEDERATIONS)
     wanted = worth.trainings(context)
-    # All sites, without each of six, FedCI and CGSV.
-    assert len({context.store.path(config) for config in wanted}) == 2 * 9
+    # All sites, without each of six, FedCI, CGSV and the models of all coalitions.
+    assert len({context.store.path(config) for config in wanted}) == 2 * 10
     context.store.run(wanted)
     assert context.store.missing(wanted) == []
 

@@ -75,15 +75,12 @@ def _batches(coalitions: Sequence[Coalition]) -> Iterator[Sequence[Coalition]]:
     return (coalitions[i : i + MAX_MODELS] for i in range(0, len(coalitions), MAX_MODELS))
 
 
-def shapley_of_round(
-    state: State, replies: Sequence[Reply], weights: Mapping[str, float], ask: Ask, n_exact: int
-) -> dict[str, float]:
+def shapley_of_scores(scores: Scores, n_exact: int) -> dict[str, float]:
     """Shapley values of one round's models: exact, or sampled (GTG) above n_exact sites."""
-    scores = Scores(state, replies, weights, ask)
-    if len(replies) <= n_exact:
+    if len(scores.sites) <= n_exact:
         scores.score(shapley.coalitions(scores.sites))
         return shapley.exact(scores, scores.sites)
-    return dict(shapley.sampled(scores, scores.sites, np.random.default_rng(state.round_no)).values)
+    return dict(shapley.sampled(scores, scores.sites, np.random.default_rng(scores.state.round_no)).values)
 
 
 @dataclass(frozen=True)
@@ -104,7 +101,7 @@ class FedCI(Algorithm):
 
     def measure(self, state: State, answers: Answers, ask: Ask) -> dict[str, Any]:
         by_samples = normalise({reply.site: float(reply.n_train) for reply in answers})
-        phi = shapley_of_round(state, answers, by_samples, ask, self.n_exact)
+        phi = shapley_of_scores(Scores(state, answers, by_samples, ask), self.n_exact)
         return {reply.site: Value(reply.n_train, phi[reply.site]) for reply in answers}
 
     def gains(self, credit: Credit, terms: Mapping[str, Any]) -> Gains:

@@ -8,12 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from fedce.algorithms.fedci import shapley_of_round
+from fedce.algorithms.fedci import Scores, shapley_of_scores
 from fedce.base.errors import ConfigError
 from fedce.core.algorithm import Ask, State
 from fedce.core.messages import Reply, Task
 from fedce.core.params import Params
 from fedce.core.wrapping import Wrapping, of_inner
+from fedce.valuation import shapley
 
 # A site without weight still has a model; coalitions of such sites must have a mean.
 SMALLEST_WEIGHT = 1e-9
@@ -21,10 +22,13 @@ SMALLEST_WEIGHT = 1e-9
 
 @dataclass(frozen=True)
 class Reconstructed:
-    """Shapley values of the rounds so far, and what the wrapped algorithm keeps."""
+    """Values of the rounds so far, and what the wrapped algorithm keeps."""
 
     inner: Any
     values: Mapping[str, float] = field(default_factory=dict)
+    """Shapley values."""
+    banzhaf: Mapping[str, float] = field(default_factory=dict)
+    """Banzhaf values of the same games; empty where coalitions are sampled."""
 
 
 @dataclass(frozen=True)
@@ -51,12 +55,20 @@ class Reconstruction(Wrapping):
 
         after = self.inner.round(of_inner(state), listening)
         weights = {reply.site: max(after.rho[reply.site], SMALLEST_WEIGHT) for reply in trained}
-        phi = shapley_of_round(state, trained, weights, ask, self.n_exact)
-        before = state.own.values
-        values = {site: before.get(site, 0.0) + phi.get(site, 0.0) for site in {**before, **phi}}
-        return replace(after, own=Reconstructed(after.own, values))
+        scores, before = Scores(state, trained, weights, ask), state.own
+        values = _added(before.values, shapley_of_scores(scores, self.n_exact))
+        is_exact = len(trained) <= self.n_exact
+        banzhaf = _added(before.banzhaf, shapley.banzhaf(scores, scores.sites)) if is_exact else {}
+        return replace(after, own=Reconstructed(after.own, values, banzhaf))
 
 
-def reconstructed_values(state: State) -> dict[str, float]:
-    """The Shapley values in a state; empty if they are not reconstructed."""
-    return dict(state.own.values) if isinstance(state.own, Reconstructed) else {}
+def _added(before: Mapping[str, float], phi: Mapping[str, float]) -> dict[str, float]:
+    return {site: before.get(site, 0.0) + phi.get(site, 0.0) for site in {**before, **phi}}
+
+
+def reconstructed_values(state: State) -> dict[str, dict[str, float]]:
+    """The Shapley values in a state, and beside them the Banzhaf values where all coalitions were scored."""
+    if not isinstance(state.own, Reconstructed):
+        return {"reconstruction": {}}
+    banzhaf = {"banzhaf": dict(state.own.banzhaf)} if state.own.banzhaf else {}
+    return {"reconstruction": dict(state.own.values), **banzhaf}

@@ -113,7 +113,7 @@ def end_line(
         "missing": {
             site: gone.get(site, NO_REPLY) for site in sorted(plan.members.keys() - replies.keys() - rejected.keys())
         },
-        "reconstruction": reconstructed_values(state),
+        **reconstructed_values(state),
         "exchanges": plan.algorithm.traits.exchanges,
         "n_parameters": plan.whole_layout.n_trainable,
         "n_values": plan.layout.size,

@@ -345,6 +345,8 @@ class End(Line):
     rejected: Mapping[str, str] = {}
     missing: Mapping[str, str] = {}
     reconstruction: Mapping[str, Number] = {}
+    banzhaf: Mapping[str, Number] | None = None
+    """None where nothing was reconstructed, where coalitions were sampled, and in ledgers of an earlier version."""
     exchanges: bool | None = None
     """Whether the method exchanges models; not recorded before format 3."""
     n_parameters: Count = 0

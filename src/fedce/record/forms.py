@@ -121,6 +121,7 @@ class Results(Form):
     worth: _Worth | None = None
     """None in runs of an earlier version."""
     reconstruction: dict[str, Number] = {}
+    banzhaf: dict[str, Number] | None = None
     dice: dict[str, Score]
     dice_by_class: Annotated[dict[str, Annotated[dict[str, Score], Field(min_length=1)]], Field(min_length=1)]
     dice_without: dict[str, Score | None]

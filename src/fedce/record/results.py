@@ -185,6 +185,7 @@ def _network(config: Config, rounds: Sequence[Round], end: End, validation_dice:
     alarms = freerider.alarms(rounds, end.n_parameters) if detects else []
     return {
         "reconstruction": dict(end.reconstruction),
+        **({} if end.banzhaf is None else {"banzhaf": dict(end.banzhaf)}),
         "freerider": {
             site: {"scores": values, "alarms": [asdict(alarm) for alarm in alarms if alarm.site == site]}
             for site, values in scores.items()

@@ -25,6 +25,8 @@ from fedce.valuation.worth import shares_of
 TITLE = "Worth: estimates of what a site gives, against leave-one-out"
 TRAINED = ("fedci", "cgsv")
 """Estimates that need a training of their own."""
+RECONSTRUCTED_ROUNDS = 6
+"""Values from the models of all coalitions are taken of this many first rounds: each costs 63 validation passes."""
 SHAPLEY_ROUNDS = 20
 N_SHAPLEY = 4
 """Exact Shapley values need 64 trainings of six sites, so they are worked out for this many federations, if there are
@@ -43,6 +45,7 @@ def trainings(context: Context) -> list[Config]:
         for seed in context.seeds:
             found += valuing.trainings(_seeded(whole, seed), "loo", names)
             found += [_of(context, federation, name, seed) for name in TRAINED]
+            found.append(_reconstructed(context, federation, seed))
     for federation in _with_shapley(context):
         found += valuing.trainings(_short(context, federation), "shapley", _names(context, federation))
     return found
@@ -84,6 +87,12 @@ def _of(context: Context, federation: Federation, algorithm: str, seed: int) -> 
     return _seeded(_whole(context, federation), seed).model_copy(
         update={"algorithm": AlgorithmConfig(name=algorithm), "worth": WorthConfig(every=0)}
     )
+
+
+def _reconstructed(context: Context, federation: Federation, seed: int) -> Config:
+    """The first rounds once more, with the models of all coalitions scored."""
+    whole = _of(context, federation, "fedce", seed)
+    return whole.model_copy(update={"rounds": min(RECONSTRUCTED_ROUNDS, whole.n_rounds), "reconstruction": True})
 
 
 def _short(context: Context, federation: Federation) -> Config:
@@ -154,12 +163,19 @@ def _found(context: Context, federation: Federation) -> Found:
         by_name = estimates_of(result, context.rounds(everybody))
         for name in TRAINED:
             by_name[name] = array_of(context.result(_of(context, federation, name, seed)).contributions, names)
+        by_name |= _by_coalitions(context.result(_reconstructed(context, federation, seed)), names)
         for name, shares in by_name.items():
             estimates.setdefault(name, []).append(shares)
     target = shares_of(_mean(others))
     worths = [result.values["worth"] for result in results if result.values["worth"]["share"] is not None]
     holds = [worth["low"][site] <= target[i] <= worth["high"][site] for worth in worths for i, site in enumerate(names)]
     return Found(federation, whole, others, estimates, holds, [worth["signal"] for worth in worths])
+
+
+def _by_coalitions(result: Result, names: Sequence[str]) -> dict[str, Floats]:
+    """Shapley and Banzhaf values of the first rounds' models, as shares."""
+    keys = {"reconstruction": "reconstruction", "Banzhaf": "banzhaf"}
+    return {title: shares_of(array_of(result.values[key], names)) for title, key in keys.items()}
 
 
 # The page.

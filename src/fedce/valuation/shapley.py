@@ -22,14 +22,28 @@ MIN_SWEEPS = 5
 
 def exact(utility: Utility, players: Sequence[str]) -> dict[str, float]:
     """The Shapley value from all 2^N coalitions, each asked once and in the order of `coalitions`."""
-    asked = coalitions(players)
     n = len(players)
+    # A player meets a coalition of size s in s! (n-1-s)! of the n! orders of arrival.
+    return _semivalue(utility, players, [1 / (n * comb(n - 1, s)) for s in range(n)])
+
+
+def banzhaf(utility: Utility, players: Sequence[str]) -> dict[str, float]:
+    """The Banzhaf value: what a player adds to a coalition of the others, the mean over all 2^(N-1) of them.
+
+    >>> banzhaf({frozenset(): 0.0, frozenset("a"): 1.0, frozenset("b"): 0.0, frozenset("ab"): 3.0}.__getitem__, "ab")
+    {'a': 2.0, 'b': 1.0}
+    """
+    n = len(players)
+    return _semivalue(utility, players, [1 / 2 ** (n - 1)] * n)
+
+
+def _semivalue(utility: Utility, players: Sequence[str], weight_by_size: Sequence[float]) -> dict[str, float]:
+    """What each player adds to every coalition of the others, weighted by the coalition's size."""
+    asked, n = coalitions(players), len(players)
     u = np.empty(len(asked))
     for mask, coalition in zip(_gray_codes(n), asked, strict=True):
         u[mask] = _finite(utility(coalition), coalition)
-    # A player meets a coalition of size s in s! (n-1-s)! of the n! orders of arrival.
-    weight = np.array([1 / (n * comb(n - 1, s)) for s in range(n)])
-    masks = np.arange(2**n)
+    weight, masks = np.array(weight_by_size), np.arange(2**n)
     phi = {}
     for i, player in enumerate(players):
         without = masks[(masks >> i) & 1 == 0]
