@@ -1,4 +1,4 @@
-"""Ways around slow paths of torch that change neither what is computed nor, in 2-D, its bits."""
+"""Ways around slow paths of torch that do not change what is computed."""
 
 import inspect
 from collections.abc import Iterator
@@ -63,7 +63,7 @@ class QuickPrelu(nn.PReLU):
     def forward(self, input: Tensor) -> Tensor:
         if input.device.type != "cpu" or input.dtype != torch.float32:
             return super().forward(input)
-        made: Tensor = _Prelu.apply(input, self.weight)
+        made: Tensor = _Prelu.apply(input, self.weight)  # type: ignore[no-untyped-call]
         return made
 
 
@@ -75,6 +75,9 @@ def speed_up(network: nn.Module) -> torch.memory_format:
     """
     from monai.networks.nets import UNet
 
+    from fedce.learning.fused import fuse
+
+    fuse(network)
     for module in network.modules():
         if type(module) is nn.ConvTranspose2d and module.out_channels <= NARROW:
             module.__class__ = NarrowUpsampling
