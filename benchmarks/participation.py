@@ -55,6 +55,9 @@ class CheapSite:
     def score(self, params: Params) -> float:
         return float(np.exp(-self.loss(params)))
 
+    def scores(self, models: Sequence[Params]) -> tuple[float, ...]:
+        return tuple(map(self.score, models))
+
     def score_replicates(self, params: Params) -> tuple[float, ...]:
         return ()
 

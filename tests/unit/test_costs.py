@@ -74,13 +74,36 @@ def test_scoring_takes_one_forward_pass_and_no_copy_of_the_images():
     images, masks = pixels()
     learner = Learner(network(), TrainConfig(), "unit", torch.device("cpu"))
     data, params = learner.batch(images, masks), learner.params
-    learner.counts(params, data)  # A network is tried once on an image of a new size.
+    learner.counts([params], data)  # A network is tried once on an image of a new size.
     with Counting() as counted:
-        learner.counts(params, data)
+        learner.counts([params], data)
     n_batches, n_convolutions = 2, sum(isinstance(m, torch.nn.modules.conv._ConvNd) for m in network().modules())
-    n_done = sum(n for name, n in counted.found.items() if name.startswith(("aten.conv2d", "aten.conv_t")))
-    assert n_done == n_batches * n_convolutions
+    assert convolutions(counted) == n_batches * n_convolutions
     assert counted.found["aten.index.Tensor"] == 0
+    assert not [name for name in counted.found if "batch_norm" in name or "prelu" in name]  # They are fused.
+
+
+def convolutions(counted: Counting) -> int:
+    kinds = ("aten.conv2d", "aten.conv_t", "mkldnn._conv")
+    return sum(n for name, n in counted.found.items() if name.startswith(kinds))
+
+
+def test_several_models_are_scored_in_one_pass_over_the_images():
+    images, masks = pixels()
+    learner = Learner(network(), TrainConfig(), "zscore", torch.device("cpu"))
+    data, first = learner.batch(images, masks), learner.params
+    second = learner.train(first, data, 0, {}).params
+    one_by_one = [learner.counts([model], data)[0] for model in (first, second, first)]
+    with Counting() as one:
+        learner.counts([first], data)
+    with Counting() as three:
+        together = learner.counts([first, second, first], data)
+    assert convolutions(three) == 3 * convolutions(one)
+    for name in ("aten.div_.Tensor", "aten.mean.dim"):
+        assert three.found[name] == one.found[name] > 0, name
+    for ours, theirs in zip(together, one_by_one, strict=True):
+        assert np.array_equal(ours.overlap, theirs.overlap)
+        assert np.array_equal(ours.total, theirs.total)
 
 
 def calls_of_a_round(n_sites: int, folder: Path) -> int:

@@ -15,7 +15,7 @@ from fedce.learning.batches import to_input, to_unit
 from fedce.learning.learner import Learner, counted, layout_of
 from fedce.learning.losses import make_loss
 from fedce.learning.networks import build, check_fits, choose_device
-from fedce.learning.speed import NarrowUpsampling, speed_up
+from fedce.learning.speed import NarrowUpsampling, QuickPrelu, speed_up
 
 CPU = torch.device("cpu")
 
@@ -97,6 +97,35 @@ def test_the_fast_way_gives_the_same_numbers():
     assert torch.backends.mkldnn.enabled
 
 
+@pytest.mark.parametrize("slope", [0.25, 0.0, -0.5, 1.5])
+@pytest.mark.parametrize("shape", [(4, 8, 16, 16), (2, 4, 8, 8, 8)])
+def test_the_quick_prelu_gives_torchs_bits(shape, slope):
+    torch.manual_seed(0)
+    quick, usual = nn.Sequential(nn.PReLU(init=slope)), nn.PReLU(init=slope)
+    speed_up(quick)
+    assert isinstance(quick[0], QuickPrelu)
+    form = torch.channels_last if len(shape) == 4 else torch.contiguous_format
+    x, gradient = (torch.randn(shape).contiguous(memory_format=form) for _ in range(2))
+    x.flatten()[0] = 0.0
+    found = []
+    for module in (quick, usual):
+        given = x.clone(memory_format=torch.preserve_format).requires_grad_()
+        made = module(given)
+        made.backward(gradient)
+        found.append((made, given.grad, next(module.parameters()).grad))
+    for ours, theirs in zip(*found, strict=True):
+        assert ours.shape == theirs.shape
+        assert torch.equal(ours, theirs)
+    with torch.inference_mode():
+        assert torch.equal(quick(x), usual(x))
+
+
+def test_a_prelu_with_a_slope_for_each_channel_stays_torchs():
+    network = nn.Sequential(nn.PReLU(4))
+    speed_up(network)
+    assert type(network[0]) is nn.PReLU
+
+
 def test_a_network_of_ones_own_gets_its_images_as_usual():
     assert speed_up(nn.Sequential(nn.Flatten())) == torch.contiguous_format
 
@@ -166,10 +195,10 @@ def test_scores_are_of_the_given_model_and_do_not_change_it():
     ours = learner()
     data = ours.batch(*images(70))
     start = ours.params
-    first = ours.counts(start, data)
+    (first,) = ours.counts([start], data)
     assert first.overlap.shape == first.total.shape == (70, 2)
     trained = ours.train(start, data, 1, {})
-    again = ours.counts(start, data)
+    (again,) = ours.counts([start], data)
     np.testing.assert_array_equal((again.overlap, again.total), (first.overlap, first.total))
     assert ours.params.digest == start.digest != trained.params.digest
 

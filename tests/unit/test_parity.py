@@ -60,8 +60,8 @@ class OneSite(FakeSite):
     def loss(self, w):
         return self.problem.loss(self.i, w.vector.astype(np.float64))
 
-    def score(self, w):
-        return self.problem.score(self.i, w.vector.astype(np.float64))
+    def scores(self, models):
+        return tuple(self.problem.score(self.i, w.vector.astype(np.float64)) for w in models)
 
 
 @dataclass

@@ -275,7 +275,7 @@ def test_whole_volumes_are_segmented_by_gaussian_windows():
 def test_dice_is_over_the_whole_volume_whatever_its_size():
     """Volumes larger and smaller than a patch: the counts are those of the predicted masks, cut back."""
     ours, data = learner(), volumes_of((12, 24, 20), (6, 10, 14))
-    counts, masks = ours.counts(ours.params, data), ours.masks(ours.params, data)
+    (counts,), masks = ours.counts([ours.params], data), ours.masks(ours.params, data)
     truth = data.masks
     assert masks.shape == truth.shape == (18, 2, 24, 20)
     assert np.array_equal(counts.overlap, (masks & truth).flatten(2).sum(2).numpy())
@@ -294,7 +294,7 @@ def test_training_learns_the_boxes():
         params, moments = trained.params, trained.moments
         losses.append(trained.loss)
     assert losses[-1] < 0.75 * losses[0]
-    overlap, total = (getattr(ours.counts(params, data), name).sum(0) for name in ("overlap", "total"))
+    overlap, total = (getattr(ours.counts([params], data)[0], name).sum(0) for name in ("overlap", "total"))
     assert 2 * overlap[0] / total[0] > 0.9  # Where the second class ends can be seen only by its place.
 
 

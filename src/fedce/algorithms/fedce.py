@@ -83,7 +83,9 @@ class FedCE(Algorithm):
     terms = BothTerms
 
     def local(self, site: Site, task: Task, memory: Memory | None) -> tuple[Reply, Memory]:
-        err, replicates = (None, ()) if not (others := without_site(task, memory)) else gamma_err(site, others)
+        others = without_site(task, memory)
+        site.scores([others, task.params] if others else [task.params])  # Both in one pass over the images.
+        err, replicates = gamma_err(site, others) if others else (None, ())
         reply, memory = train(site, task, memory)
         return replace(reply, error_without=err, error_replicates=replicates), memory
 

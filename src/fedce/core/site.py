@@ -1,6 +1,6 @@
 """The half of an algorithm that runs at a hospital: what it can use there, and what most methods do."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -93,6 +93,13 @@ class Site(Protocol):
 
     def score(self, params: Params) -> float:
         """Mean Dice on the validation split."""
+
+    def scores(self, models: Sequence[Params]) -> tuple[float, ...]:
+        """Mean Dice of each model on the validation split, in one pass over the images.
+
+        A site keeps what it found until the next call, so that `score` and `score_replicates` of these models need no
+        further pass.
+        """
 
     def score_replicates(self, params: Params) -> tuple[float, ...]:
         """Mean Dice on bootstrap samples of the validation cases; the samples are the same in every round."""

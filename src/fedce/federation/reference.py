@@ -28,7 +28,7 @@ class Reference:
         self.hospital = Hospital(replace(data, split=Split(every, every, nothing)), learner, class_names, seed=0)
 
     def __call__(self, models: Sequence[Params]) -> tuple[float, ...]:
-        return tuple(self.hospital.score(self._whole(model)) for model in models)
+        return self.hospital.scores([self._whole(model) for model in models])
 
     def _whole(self, model: Params) -> Params:
         """If batch-norm statistics stay at the sites, the model gets those of the reference images."""

@@ -6,9 +6,7 @@ steps one tensor instead of dozens. The arithmetic is elementwise, hence the sam
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
-from math import cos, pi
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,7 +23,9 @@ from fedce.data.augment import Augment
 from fedce.data.shape import Stack, patch_of
 from fedce.learning.batches import Batch, Images, Labelled, Normalize, Pixels, Seen, Volumes, Windows, to_input
 from fedce.learning.losses import heads_of, make_loss, of_labelled, over_heads
+from fedce.learning.memory import keep_memory
 from fedce.learning.networks import Fitted, build, check_fits, fitted
+from fedce.learning.schedule import Schedule
 from fedce.learning.speed import speed_up, without_compiler
 
 NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm)
@@ -52,33 +52,17 @@ def layout_of(network: nn.Module) -> Layout:
     return Layout(tuple(entry for kind in KINDS for entry in by_kind[kind]))
 
 
-def counted(predicted: Tensor, truth: Tensor) -> Tensor:
-    """Pixel counts of boolean masks, (2, n, classes): pixels marked in both, and the sum of those marked in each."""
-    overlap = (predicted & truth).flatten(2).sum(2)
-    return torch.stack([overlap, predicted.flatten(2).sum(2) + truth.flatten(2).sum(2)])
+def counted(predicted: Tensor, truth: Tensor, n_true: Tensor | None = None) -> Tensor:
+    """Pixel counts of boolean masks, (2, n, classes): pixels marked in both, and the sum of those marked in each.
 
-
-@dataclass(frozen=True)
-class Schedule:
-    """The part of the learning rate that each round uses.
-
-    >>> [round(Schedule("cosine", 4, n_after=2).rate(round_no), 2) for round_no in range(6)]
-    [1.0, 0.85, 0.5, 0.15, 1.0, 0.5]
+    `n_true`: how many the truth marks, if that is known.
     """
+    overlap, n_predicted = _marked(predicted & truth), _marked(predicted)
+    return torch.stack([overlap, n_predicted + (_marked(truth) if n_true is None else n_true)])
 
-    kind: Literal["constant", "cosine", "poly"] = "constant"
-    n_rounds: int = 1
-    n_after: int = 0
-    """Rounds after the last one in which a site personalises. The rate begins anew and falls again: a site that no
-    other is like has to leave the common model behind, and small steps do not get there."""
 
-    def rate(self, round_no: int) -> float:
-        if self.kind == "constant":
-            return 1.0
-        if round_no >= self.n_rounds and self.n_after:
-            return Schedule(self.kind, self.n_after).rate(round_no - self.n_rounds)
-        done = min(round_no, self.n_rounds - 1) / self.n_rounds
-        return (1 + cos(pi * done)) / 2 if self.kind == "cosine" else float((1 - done) ** 0.9)
+def _marked(masks: Tensor) -> Tensor:
+    return masks.flatten(2).sum(2)
 
 
 def check_amp(amp: str, device: torch.device) -> None:
@@ -269,7 +253,7 @@ class Learner:
         total = 0.0
         loss = of_labelled(self.loss, data.labelled)
         for seen in data.whole(SCORING_BATCH):
-            total += float(loss(self._logits(seen), seen.masks.float())) * len(seen.unit)
+            total += float(loss(self._logits(self._input(seen)), seen.masks.float())) * len(seen.unit)
         return total / len(data)
 
     @torch.no_grad()
@@ -289,15 +273,22 @@ class Learner:
         return self.params
 
     @torch.inference_mode()
-    def counts(self, params: Params, data: Images) -> Counts:
-        """Pixel counts of each image or slice, predicted and true; core/scoring.py makes a score of them."""
-        self.load(params)
+    def counts(self, models: Sequence[Params], data: Images) -> list[Counts]:
+        """For each model, pixel counts of each image or slice; core/scoring.py makes a score of them.
+
+        All models see a batch before the next batch is prepared: one pass over the images.
+        """
         self.network.eval()
-        found = [
-            counted(data.slices(self._logits(seen) > 0, i), data.slices(seen.masks.bool(), i))
-            for i, seen in enumerate(data.whole(SCORING_BATCH))
-        ]
-        return Counts(*torch.cat(found, dim=1).cpu().numpy())
+        found: list[list[Tensor]] = [[] for _ in models]
+        for i, seen in enumerate(data.whole(SCORING_BATCH)):
+            images, truth = self._input(seen), data.slices(seen.masks.bool(), i)
+            n_true = _marked(truth)
+            for model, counts in zip(models, found, strict=True):
+                if len(models) > 1 or i == 0:
+                    self.load(model)
+                predicted = data.slices(self._logits(images) > 0, i)
+                counts.append(counted(predicted, truth, n_true))
+        return [Counts(*torch.cat(counts, dim=1).cpu().numpy()) for counts in found]
 
     @torch.inference_mode()
     def masks(self, params: Params, data: Images) -> Tensor:
@@ -305,7 +296,7 @@ class Learner:
         self.load(params)
         self.network.eval()
         whole = enumerate(data.whole(SCORING_BATCH))
-        return torch.cat([data.slices(self._logits(seen) > 0, i).cpu() for i, seen in whole])
+        return torch.cat([data.slices(self._logits(self._input(seen)) > 0, i).cpu() for i, seen in whole])
 
     @torch.inference_mode()
     def predict(self, images: Pixels) -> NDArray[np.bool_]:
@@ -314,22 +305,22 @@ class Learner:
         data = self.unmarked([images])
         whole = enumerate(data.whole(len(images)))
         masks: NDArray[np.bool_] = (
-            torch.cat([data.slices(self._logits(seen) > 0, i) for i, seen in whole]).cpu().numpy()
+            torch.cat([data.slices(self._logits(self._input(seen)) > 0, i) for i, seen in whole]).cpu().numpy()
         )
         return masks
 
-    def _logits(self, seen: Seen) -> Tensor:
-        """The full-sized output for whole images, or for one whole volume window by window."""
-        if self.windows is None or seen.unit.shape[2:] == self.windows.patch:
-            return self._full(seen.unit, seen.moments)
-        unit = to_input(seen.unit, self.normalize, seen.moments)
-        logits: Tensor = self.windows.inferer(unit, self._full_of_input)
+    def _input(self, seen: Seen) -> Tensor:
+        """What the network sees, whichever model is loaded."""
+        return to_input(seen.unit, self.normalize, seen.moments).contiguous(memory_format=self._format)
+
+    def _logits(self, images: Tensor) -> Tensor:
+        """The full-sized output for normalised whole images, or for one whole volume window by window."""
+        if self.windows is None or images.shape[2:] == self.windows.patch:
+            return self._full(images)
+        logits: Tensor = self.windows.inferer(images, self._full)
         return logits
 
-    def _full(self, unit: Tensor, moments: Tensor | None) -> Tensor:
-        return self._full_of_input(to_input(unit, self.normalize, moments))
-
-    def _full_of_input(self, images: Tensor) -> Tensor:
+    def _full(self, images: Tensor) -> Tensor:
         heads, fit = self._run(images)
         return fit.cropped(heads[0])
 
@@ -386,6 +377,7 @@ def learner_for(
     takes: tuple[int, ...] | None = None,
 ) -> Learner:
     """The learner that an experiment states; `takes` is a size on which the network is tried first."""
+    keep_memory()
     network = build(config.model, n_channels, n_classes, config.seed, patch_of(config.data))
     fits = {takes: check_fits(network, n_channels, n_classes, takes)} if takes else {}
     windows = Windows.asked_by(config.data)

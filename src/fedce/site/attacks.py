@@ -130,6 +130,9 @@ class Impostor:
     def score(self, params: Params) -> float:
         return self.site.score(params)
 
+    def scores(self, models: Sequence[Params]) -> tuple[float, ...]:
+        return self.site.scores(models)
+
     def score_replicates(self, params: Params) -> tuple[float, ...]:
         return self.site.score_replicates(params)
 

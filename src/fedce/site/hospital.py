@@ -7,6 +7,7 @@ from hashlib import sha256
 from pathlib import Path
 from time import perf_counter
 from typing import Any
+from weakref import ref
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,7 +72,7 @@ class Hospital:
         """The classes that the site labels; scores leave the others out."""
         self.seed = seed
         self.measures = measures
-        self._validated: tuple[Params, Floats] | None = None
+        self._validated: list[tuple[ref[Params], Floats]] = []
 
     @property
     def name(self) -> str:
@@ -101,9 +102,10 @@ class Hospital:
         items, cases = self.data.items, self.data.cases
         return _Scored(self._batch(rows), Grouping.of([items[row] for row in rows], [cases[row] for row in rows]))
 
-    def _dice(self, params: Params, part: "_Scored") -> Floats:
-        """Dice by (case, labelled class)."""
-        return part.grouping.dice(self.learner.counts(params, part.batch))[:, list(self.labelled)]
+    def _dice(self, models: Sequence[Params], part: "_Scored") -> list[Floats]:
+        """For each model, Dice by (case, labelled class)."""
+        found = self.learner.counts(models, part.batch)
+        return [part.grouping.dice(counts)[:, list(self.labelled)] for counts in found]
 
     def train(self, params: Params, round_no: int, moments: Moments, pull: Pull | None = None) -> Trained:
         seed, rate = round_seed(self.seed, self.name, round_no), self.learner.schedule.rate(round_no)
@@ -119,19 +121,25 @@ class Hospital:
         return self.learner.gradient(params, self._train)
 
     def score(self, params: Params) -> float:
-        return float(self._validate(params).mean())
+        return self.scores([params])[0]
+
+    def scores(self, models: Sequence[Params]) -> tuple[float, ...]:
+        return tuple(float(dice.mean()) for dice in self._validate(models))
 
     def score_replicates(self, params: Params) -> tuple[float, ...]:
         if self._validation.grouping.n_cases < MIN_CASES:
             return ()
         # The fractions of a sample sum to 1 only up to rounding.
-        return tuple(SCORE.nearest(score) for score in (self._resampling @ self._validate(params)).tolist())
+        return tuple(SCORE.nearest(score) for score in (self._resampling @ self._validate([params])[0]).tolist())
 
-    def _validate(self, params: Params) -> Floats:
-        """Dice of each validation case. Kept for the last model, because its replicates are asked for next."""
-        if self._validated is None or self._validated[0] is not params:
-            self._validated = (params, self._dice(params, self._validation).mean(axis=1))
-        return self._validated[1]
+    def _validate(self, models: Sequence[Params]) -> list[Floats]:
+        """For each model, Dice of each validation case. Kept for the last models, without keeping the models alive."""
+        known = {id(model): dice for kept, dice in self._validated if (model := kept()) is not None}
+        if new := list({id(model): model for model in models if id(model) not in known}.values()):
+            dice = [by_class.mean(axis=1) for by_class in self._dice(new, self._validation)]
+            self._validated = [(ref(model), found) for model, found in zip(new, dice, strict=True)]
+            known |= dict(zip(map(id, new), dice, strict=True))
+        return [known[id(model)] for model in models]
 
     @cached_property
     def _resampling(self) -> Floats:
@@ -146,8 +154,8 @@ class Hospital:
         return Evaluation(
             validation_dice=self.score(params),
             test_dice_by_class=tested.dice_by_class,
-            test_dice_without=float(self._dice(without, self._test).mean()) if without else None,
-            validation_interval=dice_interval(self._validate(params), seed),
+            test_dice_without=float(self._dice([without], self._test)[0].mean()) if without else None,
+            validation_interval=dice_interval(self._validate([params])[0], seed),
             test_interval=tested.dice_interval,
             metrics=tested.metrics,
             cases=tested.cases,
@@ -155,7 +163,7 @@ class Hospital:
 
     def test(self, params: Params) -> "Tested":
         """Dice and the other metrics on the test cases."""
-        dice, seed = self._dice(params, self._test), round_seed(0, self.name, 0)
+        (dice,), seed = self._dice([params], self._test), round_seed(0, self.name, 0)
         measured = self._measured(params, seed) if self.measures.metrics else {}
         metrics = {name: found for name, (found, _) in measured.items()}
         by_case = {DICE: dice, **{name: values for name, (_, values) in measured.items()}}
@@ -173,19 +181,18 @@ class Hospital:
         )
 
     def test_dice(self, params: Params) -> float:
-        return float(self._tested(params).mean())
+        return float(self._tested(params)[0].mean())
 
     def compare(self, params: Params, other: Params | None) -> Compared:
         if other is None:
             return Compared()
-        here, there = self._tested(params), self._tested(other)
+        here, there = self._tested(params, other)
         seed = round_seed(0, self.name, 0)
         return Compared(float(there.mean()), dice_interval(there, seed), dice_interval(here - there, seed))
 
-    def _tested(self, params: Params) -> Floats:
-        """Dice of each test case."""
-        by_case: Floats = self._dice(params, self._test).mean(axis=1)
-        return by_case
+    def _tested(self, *models: Params) -> list[Floats]:
+        """For each model, Dice of each test case."""
+        return [dice.mean(axis=1) for dice in self._dice(models, self._test)]
 
     def adapted(self, params: Params) -> Params:
         return self.learner.adapted(params, self._train)
@@ -278,7 +285,7 @@ def _performed(algorithm: Algorithm, hospital: Site, task: Task, memory: Memory 
     if task.action == "evaluate":
         reply = algorithm.evaluate(hospital, task, memory)
     elif task.action == "score":
-        scores = tuple(hospital.score(model) for model in task.models)
+        scores = hospital.scores(task.models)
         reply = Reply(hospital.name, task.round_no, hospital.n_train, scores=scores)
     else:
         reply, memory = algorithm.local(hospital, task, memory)

@@ -69,7 +69,7 @@ def _personalised(site: Site, task: Task, memory: Memory | None, common: Params,
 
 
 def _best(site: Site, candidates: Mapping[Choice, Params]) -> Choice:
-    scores = {name: site.score(model) for name, model in candidates.items()}
+    scores = dict(zip(candidates, site.scores(list(candidates.values())), strict=True))
     return max(scores, key=lambda name: scores[name])
 
 

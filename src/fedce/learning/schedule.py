@@ -1,0 +1,28 @@
+"""The learning rate over the rounds."""
+
+from dataclasses import dataclass
+from math import cos, pi
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The part of the learning rate that each round uses.
+
+    >>> [round(Schedule("cosine", 4, n_after=2).rate(round_no), 2) for round_no in range(6)]
+    [1.0, 0.85, 0.5, 0.15, 1.0, 0.5]
+    """
+
+    kind: Literal["constant", "cosine", "poly"] = "constant"
+    n_rounds: int = 1
+    n_after: int = 0
+    """Rounds after the last one in which a site personalises. The rate begins anew and falls again: a site that no
+    other is like has to leave the common model behind, and small steps do not get there."""
+
+    def rate(self, round_no: int) -> float:
+        if self.kind == "constant":
+            return 1.0
+        if round_no >= self.n_rounds and self.n_after:
+            return Schedule(self.kind, self.n_after).rate(round_no - self.n_rounds)
+        done = min(round_no, self.n_rounds - 1) / self.n_rounds
+        return (1 + cos(pi * done)) / 2 if self.kind == "cosine" else float((1 - done) ** 0.9)
