@@ -53,6 +53,9 @@ class Config(Table):
     """Number of rounds; unset: 3, 150 or 200 for the scales tiny, demo and paper, and 100 for a folder."""
     patience: Positive | None = None
     """Stop when the sites' mean validation score, smoothed over five rounds, has not risen for this many rounds."""
+    audit: Annotated[float, Field(ge=0, le=1)] = 0.05
+    """Probability with which a round is drawn for an audit; at least one round of a run is. What the sites need to
+    reproduce their answers in drawn rounds is kept (docs/trust.md). 0: none is drawn."""
     leave_out: tuple[str, ...] = ()
     """Sites that are evaluated but do not train; leave-one-out and Shapley values use this key."""
     sites_per_round: Annotated[int, Field(ge=2)] | None = None

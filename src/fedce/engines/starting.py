@@ -26,6 +26,7 @@ from fedce.engines.prolonging import is_finished, prolong
 from fedce.engines.remote import RemoteEngine
 from fedce.engines.shared import Shelf
 from fedce.federation.boundary import Boundary
+from fedce.federation.challenge import challenge_of
 from fedce.federation.lines import about_run, config_digest, write_splits
 from fedce.federation.plan import FirstRound, Participants, Plan, resolve
 from fedce.federation.session import (
@@ -159,10 +160,19 @@ def execute(
     run_folder = RunFolder.create(out, resolved, replace=replace)
     with run_folder.lock():
         about = {**about_run(participants, run_folder), **signing(run_folder, observer)}
+        if report:  # Nobody audits the trainings of a study.
+            about |= challenge_of(run_folder, resolved)
         splits = write_splits(run_folder.splits_file, participants.sites)
         run_folder.append({"kind": "start", "time": time(), "command": command, **about, **splits})
-        with LocalEngine(participants, run_folder.memory_folder, config.engine.workers) as engine:
-            return finish(run_folder, participants, state, engine, observer, report)
+        return _finish_here(run_folder, participants, state, observer, report)
+
+
+def _finish_here(
+    run_folder: RunFolder, participants: Participants, state: State, observer: Observer, report: bool
+) -> Result:
+    workers = participants.config.engine.workers
+    with LocalEngine(participants, run_folder.memory_folder, workers, run_folder.drawn_memory_folder) as engine:
+        return finish(run_folder, participants, state, engine, observer, report)
 
 
 def resume(
@@ -198,14 +208,13 @@ def _resume(
     about = {**about_run(participants, run_folder), **signing(run_folder, observer)}
     part = run_folder.ledger().part
     if part is None:
-        about |= write_splits(run_folder.splits_file, participants.sites)
+        about |= write_splits(run_folder.splits_file, participants.sites) | challenge_of(run_folder, config)
     else:
         check_unchanged(run_folder, part, about)
     state = where_it_was(run_folder, participants)
     kind = "resume" if part else "start"
     run_folder.append({"kind": kind, "time": time(), "command": command, "round": state.round_no, **about})
-    with LocalEngine(participants, run_folder.memory_folder, config.engine.workers) as engine:
-        return finish(run_folder, participants, state, engine, observer, report)
+    return _finish_here(run_folder, participants, state, observer, report)
 
 
 def coordinate(
@@ -280,6 +289,8 @@ class _RemoteRecord:
         about = {"run": self.run, **about_run(self.plan, self.run_folder), **self.coordinator}
         if (part := self.run_folder.ledger().part) is not None:
             check_config(self.run_folder, part, about)
+        else:
+            about |= challenge_of(self.run_folder, self.plan.config)
         state = where_it_was(self.run_folder, self.plan)
         kind = "resume" if self.start_line else "start"
         self.run_folder.append({"kind": kind, "time": time(), "command": command, "round": state.round_no, **about})

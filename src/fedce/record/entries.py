@@ -84,6 +84,8 @@ class Session(Line):
     """Why it is not measured what each site gives to the others; empty: it is; None: an earlier version."""
     worth_rule: Count | None = None
     """The number of the rule by which worth follows from the ballots."""
+    challenge: str | None = None
+    """The hash of the secret seed that draws the rounds of an audit; None: no round is drawn."""
     presence: bool = False
     """Whether contributions are multiplied by presence; earlier versions did not."""
     sites: Mapping[str, DataFacts]
@@ -204,6 +206,8 @@ class Round(Line):
     rejected: Mapping[str, str]
     missing: Mapping[str, str] = {}
     ballot: BallotFacts | None = None
+    drawn: Mapping[str, str] | None = None
+    """If the round is drawn for an audit: the files that the coordinator keeps of it, with their digests."""
     notes: list[str]
 
     @property
@@ -351,6 +355,8 @@ class End(Line):
     n_values: Count = 0
     device: str = ""
     example_dice: Mapping[str, Score] | None = None
+    seed: str | None = None
+    """The seed that drew the rounds of an audit."""
 
     @property
     def summary(self) -> str:

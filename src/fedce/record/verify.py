@@ -13,6 +13,7 @@ from fedce.record.attendance import Attendance, Draws
 from fedce.record.attestations import Attested
 from fedce.record.ballots import BallotsHeld
 from fedce.record.checks import Part
+from fedce.record.drawn import Drawn
 from fedce.record.entries import Continued, End, Line, Resume, Round, Session, Start, line_of
 from fedce.record.folder import RunFolder
 from fedce.record.ledger import NO_LINE, Ledger, check_format, content_of
@@ -171,6 +172,7 @@ def _check(run: RunFolder, ledger: Ledger, found: Part, signatures: Callable[[],
             signatures,
             lambda: Statistics(run, ledger),
             lambda: BallotsHeld(run, ledger),
+            lambda: Drawn(run, ledger),
             lambda: Replayed(run, ledger),
             lambda: ResultsAgain(run, ledger),
         )

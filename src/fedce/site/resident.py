@@ -35,6 +35,8 @@ KEY, NEXT_KEY, EARLIER_KEYS = "key.pem", "key-next.pem", "key-before-*.pem"
 """Private keys in a site's folder: its own, the one that it changes to, and earlier ones."""
 REFUSES_TO_SCORE = "no-scoring"
 """A file of this name in a site's folder: the site trains, and scores no models on its images for others."""
+DRAWN = "audit"
+"""In a run's folder at a site: the memories from before rounds that are drawn for an audit."""
 
 
 def at_hospital(config: Config, site: str, data: str) -> Config:
@@ -131,10 +133,13 @@ class Resident:
         if task.action == "score" and (self.home / REFUSES_TO_SCORE).exists():
             self._log(f"does not score models of others: {REFUSES_TO_SCORE} is in its folder")
             return self._signed(
-                reply_form(Reply(self.site, task.round_no, hospital.n_train), form.run, task.action).model_dump_json()
+                reply_form(Reply(self.site, task.round_no, hospital.n_train), form.run, task).model_dump_json()
             )
-        files = MemoryFiles(self.home / form.run / "memory", learner.layout, self.algorithm.keeps)
+        files = MemoryFiles(
+            self.home / form.run / "memory", learner.layout, self.algorithm.keeps, drawn=self.home / form.run / DRAWN
+        )
         memory = self._latest(form.run, files) if task.action == "score" else self._recall(form.run, task, files)
+        files.keep(task.drawn, memory)
         reply, memory = perform(self.algorithm, hospital, task, memory, learner.initial, self.wanted)
         reply = attacks.said(reply, self.config.freerider.plant.get(self.site))
         if task.action == "train" and memory is not None:
@@ -145,7 +150,7 @@ class Resident:
         if reply.evaluation is not None and reply.evaluation.cases:
             write_bytes(self.home / form.run / "cases.csv", cases_csv({self.site: reply.evaluation.cases}))
         sent = {} if reply.params is None else {"params": reply.params.vector}
-        return self._signed(reply_form(reply, form.run, task.action).model_dump_json(), sent)
+        return self._signed(reply_form(reply, form.run, task).model_dump_json(), sent)
 
     def _recall(self, run: str, task: Task, files: MemoryFiles) -> Memory | None:
         if self._memory and self._memory[0] == run and self._memory[1].round_no < task.round_no:
