@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_remote import TINY, no_waiting, post_of, replace_engine, resident, signed_anew  # noqa: F401 (a fixture)
 
 from fedce.base.config import load
 from fedce.base.errors import ConfigError, RunError
@@ -22,6 +21,7 @@ from fedce.questions.audit import audit
 from fedce.record.entries import Continued
 from fedce.record.folder import RunFolder
 from fedce.record.verify import Verdict, verify
+from remote_sites import TINY, no_waiting, post_of, replace_engine, resident, signed_anew  # noqa: F401 (a fixture)
 from support import Stopped, made_anew, stopping_after
 
 seeds = st.binary(min_size=32, max_size=32).map(bytes.hex)

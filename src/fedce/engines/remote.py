@@ -4,6 +4,7 @@ A `Courier` (Flower, NVFlare) only moves parcels to nodes and back. A node is an
 restart; a site is a name with a key. A problem with one site is noted, and the round goes on.
 """
 
+import json
 import secrets
 import tempfile
 from collections import defaultdict
@@ -238,7 +239,8 @@ class RemoteEngine:
             if not found.asked and now >= found.ask_at:
                 found.asked = True
                 nonce = secrets.token_hex(16)
-                hello = Hello(run=self.rules.run, nonce=nonce, key=found.key)
+                planned = json.dumps(dict(self.rules.planned)) if self.rules.planned else ""
+                hello = Hello(run=self.rules.run, nonce=nonce, key=found.key, planned=planned)
                 self._send(node, "", Parcel(hello.model_dump_json(), {}), nonce)
 
     def _collect(self, waiting: dict[str, Task]) -> list[Reply]:

@@ -12,6 +12,7 @@ from pydantic import TypeAdapter
 from fedce import __version__
 from fedce.base.config import Config, load_recorded, parse
 from fedce.base.errors import ConfigError, RunError, short
+from fedce.base.files import digest_of
 from fedce.base.recipes import PLAN
 from fedce.base.registry import load_object
 from fedce.core.algorithm import State
@@ -22,6 +23,7 @@ from fedce.data.fingerprint import fingerprints_of
 from fedce.engines.courier import Courier
 from fedce.engines.joining import Event, Known, Reports, Rules
 from fedce.engines.local import LocalEngine
+from fedce.engines.planning import Collecting, planned_by_sites
 from fedce.engines.prolonging import is_finished, prolong
 from fedce.engines.remote import RemoteEngine
 from fedce.engines.shared import Shelf
@@ -242,8 +244,13 @@ def coordinate(
             take_waiting(run_folder, observer.notice)
         record = _RemoteRecord(run_folder, key)
         reports = Reports(record.note, observer.notice, run_folder.write_connections)
-        engine = RemoteEngine(courier, record.rules(resolved), reports, record.known, shelf)
-        plan = record.plan = Plan(resolved, engine.gather())
+        rules = record.rules(resolved)
+        found = planned_by_sites(resolved, run_folder, Collecting(courier, rules, reports))
+        if found.values and not run_folder.lines():
+            run_folder.write_config(found.config)
+        engine = RemoteEngine(courier, found.rules(rules), reports, record.known, shelf)
+        plan = record.plan = Plan(found.config, engine.gather())
+        record.planned = found.values
         engine.bind(plan.layout, plan.n_channels, plan.whole_layout)
         state = record.start(command)
         boundary = Boundary(run_folder, observer.notice, lambda site, now: engine.change(site, now.key, now.gone))
@@ -267,6 +274,7 @@ class _RemoteRecord:
             for line in ledger.of(Join)
         }
         self.plan: Plan | None = None
+        self.planned: Mapping[str, Any] = {}
         self._early: list[Event] = []
 
     def rules(self, config: Config) -> Rules:
@@ -291,6 +299,9 @@ class _RemoteRecord:
             check_config(self.run_folder, part, about)
         else:
             about |= challenge_of(self.run_folder, self.plan.config)
+            if self.planned:
+                sent = digest_of(self.run_folder.fingerprints_file)
+                about |= {"planned": dict(self.planned), "fingerprints": sent}
         state = where_it_was(self.run_folder, self.plan)
         kind = "resume" if self.start_line else "start"
         self.run_folder.append({"kind": kind, "time": time(), "command": command, "round": state.round_no, **about})

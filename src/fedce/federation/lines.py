@@ -213,6 +213,7 @@ LATER: Mapping[str, Any] = {
     "model.start": None,
     "patience": None,
     "audit": 0.05,
+    "unplanned": (),
     "worth": WorthConfig(),
     "data.site_pattern": None,
     "data.site_column": None,

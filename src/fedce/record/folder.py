@@ -8,6 +8,7 @@ results.json     contributions, Dice, fairness, versions
 model.safetensors, models/<site>.safetensors where each site has its own
 rounds.csv       the rounds as a table, if the experiment asks for it
 cases.csv        the metrics of every test case, if the sites are on this machine
+fingerprints.json   what sites on other machines sent before round 1, if the experiment was planned from it
 audit/           of rounds drawn for an audit: the models that were sent, and the secret seed of the draw
 connections.json    while sites on other machines work: which are connected, and whose answer is awaited
 examples.png     an image of each site's first test case with what the model finds in it
@@ -77,6 +78,7 @@ class RunFolder:
         self.notices_folder = path / "notices"
         self.memory_folder = path / "checkpoint" / "sites"
         self.audit_folder = path / "audit"
+        self.fingerprints_file = path / "fingerprints.json"
         self.sign: Callable[[str], str] | None = None
         """Signs the ledger's lines; set by the coordinator."""
         self._last_line: str | None = None
@@ -199,6 +201,7 @@ class RunFolder:
             self.splits_file,
             self.log_file,
             self.connections_file,
+            self.fingerprints_file,
         )
         extra = (
             *self.path.glob("config-until-round-*.toml"),

@@ -18,6 +18,7 @@ from fedce.record.entries import Continued, End, Line, Resume, Round, Session, S
 from fedce.record.folder import RunFolder
 from fedce.record.ledger import NO_LINE, Ledger, check_format, content_of
 from fedce.record.numbers import Replayed, ResultsAgain, Statistics
+from fedce.record.planned import PlannedAgain
 from fedce.record.signatures import Signatures
 from fedce.record.standing import Standings
 
@@ -173,6 +174,7 @@ def _check(run: RunFolder, ledger: Ledger, found: Part, signatures: Callable[[],
             lambda: Statistics(run, ledger),
             lambda: BallotsHeld(run, ledger),
             lambda: Drawn(run, ledger),
+            lambda: PlannedAgain(run, ledger),
             lambda: Replayed(run, ledger),
             lambda: ResultsAgain(run, ledger),
         )

@@ -98,6 +98,9 @@ class Hello(_Form):
     """Returned with a signature, so that an old answer can't be sent again."""
     key: Annotated[str, Field(max_length=200)] = ""
     """The key that the server knows the site by; empty if it does not know which site it asks."""
+    wants: Literal["member", "fingerprint"] = "member"
+    planned: Annotated[str, Field(max_length=20_000)] = ""
+    """The planned values of the experiment as JSON, by key; empty if the experiment left nothing to a plan."""
 
 
 class TaskForm(_Form):
@@ -117,6 +120,21 @@ class TaskForm(_Form):
     key: Annotated[str, Field(max_length=200)] = ""
     """The key that the answer must be signed with."""
     drawn: tuple[Annotated[int, Field(ge=0)], ...] = ()
+
+
+class FingerprintForm(_Form):
+    """A site's answer to the question what its images are like, from which the experiment is planned."""
+
+    kind: Literal["fingerprint"] = "fingerprint"
+    run: Hex
+    nonce: Hex
+    name: SiteName
+    fingerprint: Annotated[str, Field(max_length=200_000)]
+    """The fingerprint (data/fingerprint.py) as JSON; empty if the site refuses to send one."""
+    shape: tuple[Side, ...] | None
+    """Height and width of its images, or a patch, if the plan can't choose them."""
+    versions: dict[Name, Name]
+    key: Name
 
 
 class MemberForm(_Form):
