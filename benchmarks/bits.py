@@ -6,11 +6,11 @@ from typing import Any
 
 from fedce.record.folder import RunFolder
 
-DIFFERENT = ("time", "seconds", "previous", "signature", "signed")
+DIFFERENT = ("time", "seconds", "previous", "signature", "signed", "drawn")
 
 
 def rounds_of(folder: Path) -> list[dict[str, Any]]:
-    """A ledger's rounds without values that differ in every run, such as times."""
+    """A ledger's rounds without values that differ in every run, such as times, and without draws."""
     return [_alike(done.content) for done in RunFolder(folder).rounds()]
 
 

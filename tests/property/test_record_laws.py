@@ -113,7 +113,7 @@ def test_wire_and_border_refuse_the_same_numbers(claims, evaluation):
     reply = Reply("a", 0, params=params([0.0]), **{**claims, "score": claims["score"] or 0.5}, evaluation=evaluation)
     task = Task("a", 0, params([0.0]), action="evaluate" if evaluation else "train")
     try:
-        reply_form(reply, "00", task.action)
+        reply_form(reply, "00", task)
     except ReplyError:
         assert problem_of(reply, task) is not None
     else:

@@ -2,6 +2,7 @@
 
 import json
 from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 from hypothesis import HealthCheck, given, settings
@@ -31,6 +32,7 @@ from fedce.site.wire import (
 from support import layout, params
 
 LAYOUT = layout(3, 1, 1)
+TASK = Task("a", 0, params([0.0], 0, 0))
 floats = st.floats(allow_nan=True, allow_infinity=True, width=64)
 scores = st.floats(0, 1)
 losses = st.floats(-1e6, 1e6)
@@ -79,7 +81,7 @@ def same(one, other) -> bool:
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # Beside other work it is.
 @given(replies())
 def test_a_reply_arrives_as_it_was_sent(reply: Reply):
-    form = reply_form(reply, "00ff", "train")
+    form = reply_form(reply, "00ff", TASK)
     sent = {} if reply.params is None else {"params": reply.params.vector}
     parcel = Parcel.from_bytes(Parcel(form.model_dump_json(), sent).to_bytes())
     came = reply_from(ReplyForm.read(parcel.about), parcel.arrays, LAYOUT)
@@ -95,7 +97,9 @@ def test_a_reply_arrives_as_it_was_sent(reply: Reply):
 
 def test_an_evaluation_and_a_member_of_an_earlier_version_are_read():
     """They were signed without intervals and numbers of cases, and must still verify to the letter."""
-    sent = reply_form(Reply("a", 3, 10, evaluation=Evaluation(0.5, {"x": 0.25}, None)), "00", "evaluate").model_dump()
+    said = Reply("a", 3, 10, evaluation=Evaluation(0.5, {"x": 0.25}, None))
+    sent = reply_form(said, "00", replace(TASK, action="evaluate")).model_dump()
+    del sent["received"]
     for key in ("validation_interval", "test_interval"):
         del sent["evaluation"][key]
     came = reply_from(ReplyForm.read(json.dumps(sent)), {}, LAYOUT)
@@ -111,9 +115,11 @@ def test_an_evaluation_and_a_member_of_an_earlier_version_are_read():
 def test_a_task_arrives_as_it_was_sent(vector, models, rho, persist):
     made = [params(model.tolist(), 1, 1) for model in models]
     task = Task("a", 3, params(vector.tolist(), 1, 1), rho=rho, models=tuple(made), persist=persist, shares={"a": 0.1})
+    task = replace(task, drawn=(1, 2))
     parcel = Parcel.from_bytes(task_parcel(task, "00", 3).to_bytes())
     came = task_from(TaskForm.read(parcel.about), parcel.arrays, LAYOUT)
     assert (came.site, came.round_no, came.rho, came.persist, dict(came.shares)) == ("a", 3, rho, persist, {"a": 0.1})
+    assert came.drawn == (1, 2)
     sent = [task.params, *task.models]
     assert [p.vector.tobytes() for p in (came.params, *came.models)] == [p.vector.tobytes() for p in sent]
 
@@ -169,7 +175,7 @@ def test_whatever_a_member_says_the_server_lives(tmp_path_factory, text, changed
     """Rubbish, rubbish with a good signature, and a good answer with one field changed."""
     identity = Identity.at(tmp_path_factory.getbasetemp() / "member.pem")
     member = Member("a", 4, 2, 2, (3, 32, 32), {"x": (1,)}, "ff")
-    good = json.loads(reply_form(Reply("a", 0, 4, score=0.5), "00", "train").model_dump_json())
+    good = json.loads(reply_form(Reply("a", 0, 4, score=0.5), "00", TASK).model_dump_json())
     texts = [text, *(json.dumps({**good, name: changed}) for name in list(good)[:6])]
     for content in texts:
         for about in (content, Signed(content=content, signature=identity.sign(content)).model_dump_json()):

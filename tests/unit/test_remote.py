@@ -23,16 +23,14 @@ from fedce.engines.joining import Event, Reports, Rules
 from fedce.engines.remote import RemoteEngine
 from fedce.engines.shared import Shelf
 from fedce.engines.starting import coordinate, execute
-from fedce.federation.lines import versions
 from fedce.federation.plan import Plan, resolve
 from fedce.federation.session import Observer
 from fedce.record.folder import RunFolder
 from fedce.record.verify import verify
-from fedce.site.resident import Resident, at_hospital
+from fedce.site.resident import Resident
 from fedce.site.wire import Parcel, Signed
+from remote_sites import TINY, no_waiting, post_of, replace_engine, resident, signed_anew  # noqa: F401 (a fixture)
 from support import Post, chained, contents_of, events_of, params
-
-TINY = {"data.source": "fundus6", "data.scale": "tiny", "model.channels": [4, 8], "engine.name": "flower", "rounds": 3}
 
 
 class Clock:
@@ -48,12 +46,6 @@ class Clock:
         self.now += seconds
 
 
-@pytest.fixture(autouse=True)
-def no_waiting(monkeypatch):
-    monkeypatch.setattr(remote, "MEET_SECONDS", 0.0)
-    monkeypatch.setattr(remote, "POLL_SECONDS", 0.01)
-
-
 @pytest.fixture
 def config():
     return load(None, {**TINY, "engine.members": {f"site{i}": "" for i in range(1, 7)}, "engine.deadline_seconds": 60})
@@ -62,14 +54,6 @@ def config():
 @pytest.fixture
 def hospitals(tmp_path: Path, config) -> dict[str, Resident]:
     return {name: resident(config, name, tmp_path / "homes" / name) for name in config.engine.members}
-
-
-def resident(config, name: str, home: Path) -> Resident:
-    return Resident(at_hospital(resolve(config), name, "fundus6"), name, home, versions())
-
-
-def post_of(hospitals: dict[str, Resident]) -> Post:
-    return Post({f"node-{name}": hospital.answer for name, hospital in hospitals.items()})
 
 
 @pytest.mark.parametrize("most", [2**29, 0], ids=["in memory", "in a file"])
@@ -156,10 +140,6 @@ def test_who_is_expelled_is_not_asked_again_although_still_connected(tmp_path: P
     gone = set(config.engine.members) - set(rounds[-1]["sites"])
     assert rounds[-1]["missing"] == dict.fromkeys(gone, "expelled")
     assert set(rounds[-1]["asked"]) == set(rounds[-1]["sites"])
-
-
-def replace_engine(config, name: str):
-    return config.model_copy(update={"engine": config.engine.model_copy(update={"name": name, "workers": 1})})
 
 
 def test_names_of_files_stay_at_the_site(tmp_path: Path, config, hospitals):
@@ -502,13 +482,6 @@ def test_who_is_left_out_is_evaluated_all_the_same(tmp_path: Path, config, hospi
     there = coordinate(without, tmp_path / "remote", post_of(hospitals))
     assert there.dice == here.dice
     assert "site2" in there.dice
-
-
-def signed_anew(hospital: Resident, answer: Parcel, **changes) -> Parcel:
-    """What a member that lies can do: change its answer, and sign it."""
-    content = json.loads(Signed.read(answer.about).content)
-    text = json.dumps({**content, **changes})
-    return Parcel(Signed(content=text, signature=hospital.identity.sign(text)).model_dump_json(), answer.arrays)
 
 
 @pytest.mark.parametrize(

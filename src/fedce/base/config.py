@@ -10,7 +10,7 @@ import tomli_w
 from pydantic import AfterValidator, BaseModel, Field, ValidationError, field_validator, model_validator
 
 from fedce.base.errors import ConfigError, first_problem, nearest
-from fedce.base.recipes import PLAN, PLANNED, RECIPES, SMALL, filled, value_at
+from fedce.base.recipes import PLAN, PLANNED, PLANNED_IF_NEEDED, RECIPES, SMALL, filled, value_at
 from fedce.base.tables import (
     BUILT_IN,
     ROUNDS_BY_SCALE,
@@ -53,6 +53,9 @@ class Config(Table):
     """Number of rounds; unset: 3, 150 or 200 for the scales tiny, demo and paper, and 100 for a folder."""
     patience: Positive | None = None
     """Stop when the sites' mean validation score, smoothed over five rounds, has not risen for this many rounds."""
+    audit: Annotated[float, Field(ge=0, le=1)] = 0.05
+    """Probability with which a round is drawn for an audit; at least one round of a run is. What the sites need to
+    reproduce their answers in drawn rounds is kept (docs/trust.md). 0: none is drawn."""
     leave_out: tuple[str, ...] = ()
     """Sites that are evaluated but do not train; leave-one-out and Shapley values use this key."""
     sites_per_round: Annotated[int, Field(ge=2)] | None = None
@@ -84,6 +87,9 @@ class Config(Table):
     freerider: FreeRiderConfig = FreeRiderConfig()
     worth: WorthConfig = WorthConfig()
     engine: EngineConfig = EngineConfig()
+    unplanned: tuple[str, ...] = ()
+    """Written by fedce: the keys that the coordinator plans from the sites' fingerprints before round 1, with
+    recipe = "plan" in the experiment of a federation on other machines (docs/plan.md)."""
 
     @field_validator("tracking", mode="before")
     @classmethod
@@ -96,6 +102,9 @@ class Config(Table):
         """Fill missing keys from the recipe; a value that is not a table, and an unknown recipe, fail later."""
         name = tree.get("recipe") if isinstance(tree, Mapping) else None
         if name == PLAN and (missing := [key for key in PLANNED if value_at(tree, key) is None]):
+            if value_at(tree, "engine.name") not in (None, "local"):
+                every = (*PLANNED, *PLANNED_IF_NEEDED)
+                return {**tree, "unplanned": tuple(key for key in every if value_at(tree, key) is None)}
             raise ValueError(
                 f'recipe = "plan" takes {missing[0]} from the data, which is not looked at here; make the experiment '
                 "with 'fedce plan DATA --out plan.toml', or from the sites' fingerprints"
@@ -147,6 +156,22 @@ def _changed(tree: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]
                 raise ConfigError(f"{key}: {part!r} is a value, not a table")
         table[name] = value
     return tree
+
+
+def stated_in(config: Config) -> dict[str, Any]:
+    """The keys of an experiment that are not left to a plan."""
+    tree: dict[str, Any] = config.model_dump(mode="json", exclude_none=True, exclude={"unplanned"})
+    for key in config.unplanned:
+        table, _, name = key.rpartition(".")
+        (tree[table] if table else tree).pop(name, None)
+    return tree
+
+
+def with_planned(config: Config, values: Mapping[str, Any]) -> Config:
+    """The experiment with planned values for keys that it left to the plan; no other key can be changed."""
+    if strangers := sorted(values.keys() - set(config.unplanned)):
+        raise ConfigError(f"the plan sets {strangers[0]}, which the experiment does not leave to a plan")
+    return parse(_changed(stated_in(config), values))
 
 
 def as_tree(settings: Mapping[str, Any]) -> dict[str, Any]:

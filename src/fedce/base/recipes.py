@@ -18,7 +18,9 @@ PLANNED = (
     "train.batch_size",
     "train.epochs",
 )
-"""Keys that every plan sets; it sets data.size and data.resize only where images have to be resized."""
+"""Keys that every plan sets."""
+PLANNED_IF_NEEDED = ("data.size", "data.resize", "data.dims", "data.spacing", "data.patch")
+"""Keys that a plan sets only if images have to be resized, or if all files are volumes."""
 RECIPES: Mapping[str, Tree] = {
     # Made from the data by learning/planning.py, which fills the missing keys before this table is used.
     PLAN: {},

@@ -70,15 +70,25 @@ def verify(
 @run_argument
 @click.option("--site", required=True, metavar="NAME", help="The site whose reports are checked.")
 @click.option("--data", required=True, metavar="DIR", help="The site's folder, or one that holds it.")
+@click.option(
+    "--home",
+    type=PATH,
+    metavar="DIR",
+    help="The site's folder with its key and memory.  [default: ~/.fedce/sites/NAME]",
+)
 @json_option("the verdict")
 @trust_code_option
 @one_line_errors
-def audit(run_folder: Path, site: str, data: str, as_json: bool, trust_code: bool) -> None:
-    """Check a site's reports on its images, at the site, with the run's model; exit code 1 if they are wrong."""
+def audit(run_folder: Path, site: str, data: str, home: Path | None, as_json: bool, trust_code: bool) -> None:
+    """Check a site's reports on its images, at the site: on the final model, and in the rounds drawn for the audit.
+
+    Exit code 1 if a report is wrong.
+    """
     from fedce.questions.audit import audit as audited
     from fedce.record.folder import RunFolder
 
-    _tell(f"what {site} said", audited(RunFolder.open(run_folder), site, data, trust_code=trust_code), as_json)
+    verdict = audited(RunFolder.open(run_folder), site, data, home=home, trust_code=trust_code)
+    _tell(f"what {site} said", verdict, as_json)
 
 
 def _tell(what: str, verdict: "Verdict", as_json: bool, **more: str) -> None:

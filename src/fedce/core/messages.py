@@ -82,6 +82,8 @@ class Task:
     """Contributions so far that the site may know: its own, or those of all sites if the experiment says so."""
     persist: bool = False
     """Write the site's memory to its disk before replying, so that the run can be resumed from here."""
+    drawn: tuple[int, ...] = ()
+    """Earlier rounds that are drawn for an audit: the site keeps the memory that it had before them."""
 
 
 @dataclass(frozen=True)

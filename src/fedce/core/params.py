@@ -121,7 +121,7 @@ class Params:
 
     @property
     def digest(self) -> str:
-        return sha256(np.ascontiguousarray(self.vector).tobytes()).hexdigest()
+        return sha256(np.ascontiguousarray(self.vector).data).hexdigest()
 
 
 def blocks(size: int) -> Iterator[slice]:

@@ -1,13 +1,14 @@
 """Which sites may join a federation of other machines, and what is kept of those that have joined."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from fedce.base.errors import ReplyError
 from fedce.base.identity import is_signed
 from fedce.core.messages import Member
 from fedce.record.connections import Connections
-from fedce.site.wire import MemberForm, Signed
+from fedce.site.wire import FingerprintForm, MemberForm, Signed
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,8 @@ class Rules:
     classes: Mapping[str, tuple[int, ...]] | None = None
     """The classes and the image size that the experiment states; otherwise the first site's would count."""
     size: int | None = None
+    planned: Mapping[str, Any] = field(default_factory=dict)
+    """Values that were planned from the sites' fingerprints, by key; a site trains with them."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,7 @@ def key_of(site: str, known: Mapping[str, Known], rules: Rules) -> str:
     return known[site].key if site in known else rules.members.get(site, "")
 
 
-def check_author(form: MemberForm, signed: Signed, nonce: str, rules: Rules) -> None:
+def check_author(form: MemberForm | FingerprintForm, signed: Signed, nonce: str, rules: Rules) -> None:
     """The answer is to our question, by the key that it shows, for a name that may take part."""
     if not is_signed(signed.content, signed.signature, form.key):
         raise ReplyError("it does not hold the key that it shows")

@@ -95,11 +95,14 @@ class LocalEngine:
     [('site1', 4)]
     """
 
-    def __init__(self, participants: Participants, memory_folder: Path, workers: int = 0) -> None:
+    def __init__(
+        self, participants: Participants, memory_folder: Path, workers: int = 0, drawn_folder: Path | None = None
+    ) -> None:
         self.participants = participants
         hint = run_again(memory_folder.parent)
+        drawn = drawn_folder or memory_folder.parent / "drawn"
         self.files = {
-            site: MemoryFiles(memory_folder / site, participants.whole_layout, participants.keeps, hint)
+            site: MemoryFiles(memory_folder / site, participants.whole_layout, participants.keeps, hint, drawn / site)
             for site in participants.work_by_site
         }
         n_workers = min(workers or default_workers(len(participants.work_by_site)), len(participants.work_by_site))
@@ -136,6 +139,7 @@ class LocalEngine:
         if site not in self._memories:
             self._memories[site] = self.files[site].load(before=task.round_no)
         try:
+            self.files[site].keep(task.drawn, self._memories[site])
             reply, memory = self.participants.perform(task, self._memories[site])
         except Exception as error:
             raise _located(error, task) from error
@@ -292,7 +296,9 @@ class _Worker:
         models = tuple(Params(layout, row) for row in _rows(self.shelf, n_models, layout))
         task = replace(task, params=Params(layout, model), models=models)
         try:
-            reply, memory = self.participants.perform(task, self._recall(task))
+            before = self._recall(task)
+            self.files[site].keep(task.drawn, before)
+            reply, memory = self.participants.perform(task, before)
             if memory is not None and task.action == "train":
                 self.memories[site].put(*memory_arrays(memory))
                 if task.persist:

@@ -10,6 +10,7 @@ from fedce.base.errors import RunError
 from fedce.base.files import digest_of, read_tensors
 from fedce.core.best import has_stalled
 from fedce.data import Sites, load_sites
+from fedce.federation.challenge import challenge_of
 from fedce.federation.lines import about_run, config_digest, versions, write_splits
 from fedce.federation.plan import Participants
 from fedce.federation.session import Observer, check_format, signing
@@ -63,6 +64,7 @@ def prolong(
             "config": config_digest(after),
             "config_file": digest_of(place / run_folder.config_file.name),
             "changed": changed,
+            **challenge_of(run_folder, after, line["round"]),
         }
         run_folder.append({"kind": "continued", "format": FORMAT, "versions": versions(), **line})
         run_folder.settle()

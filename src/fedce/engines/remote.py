@@ -4,6 +4,7 @@ A `Courier` (Flower, NVFlare) only moves parcels to nodes and back. A node is an
 restart; a site is a name with a key. A problem with one site is noted, and the round goes on.
 """
 
+import json
 import secrets
 import tempfile
 from collections import defaultdict
@@ -16,7 +17,7 @@ from time import monotonic, sleep
 from fedce.base.errors import ReplyError
 from fedce.base.identity import is_signed
 from fedce.core.messages import Member, Reply, Task
-from fedce.core.params import Layout
+from fedce.core.params import Layout, Params
 from fedce.engines.courier import Courier
 from fedce.engines.joining import Event, Known, Reports, Rules, check_author, check_member, key_of
 from fedce.engines.shared import Shelf
@@ -88,6 +89,7 @@ class RemoteEngine:
         self._over: dict[str, _Ticket] = {}
         """Tickets of earlier rounds."""
         self._round_no: int | None = None
+        self._sent: tuple[Params, str] | None = None
         self._next_meeting = 0.0
         self._deadline = Deadline(rules.deadline_seconds)
 
@@ -243,7 +245,8 @@ class RemoteEngine:
                 found.asked, found.ask_at = True, now + found.patience
                 found.patience = min(2 * found.patience, LONGEST_PAUSE)
                 nonce = secrets.token_hex(16)
-                hello = Hello(run=self.rules.run, nonce=nonce, key=found.key)
+                planned = json.dumps(dict(self.rules.planned)) if self.rules.planned else ""
+                hello = Hello(run=self.rules.run, nonce=nonce, key=found.key, planned=planned)
                 self._send(node, "", Parcel(hello.model_dump_json(), {}), nonce)
 
     def _collect(self, waiting: dict[str, Task]) -> list[Reply]:
@@ -290,6 +293,8 @@ class RemoteEngine:
         expected = (self.rules.run, site, task.round_no, task.action)
         if (form.run, form.site, form.round_no, form.action) != expected:
             raise ReplyError(f"it answered for {form.site}, round {form.round_no + 1}, {form.action}")
+        if form.received != self._digest_of(task):
+            raise ReplyError("it answered to another model than it was sent")
         if form.n_train != known.member.n_train:
             raise ReplyError(f"it claims {form.n_train} training images, and joined with {known.member.n_train}")
         if form.evaluation and form.evaluation.test_dice_by_class.keys() != set(known.member.scored):
@@ -299,6 +304,12 @@ class RemoteEngine:
         if reply.params is None:
             return reply
         return replace(reply, params=replace(reply.params, vector=self._shelf.keep(reply.params.vector)))
+
+    def _digest_of(self, task: Task) -> str:
+        """The digest of a task's model; most tasks of a round bring the same one."""
+        if self._sent is None or self._sent[0] is not task.params:
+            self._sent = (task.params, task.params.digest)
+        return self._sent[1]
 
     def _seat(self, parcel: _Ticket, answer: Parcel | str) -> None:
         """Take a new node's answer to the question which site it is."""

@@ -12,6 +12,7 @@ from pydantic import TypeAdapter
 from fedce import __version__
 from fedce.base.config import Config, load_recorded, parse
 from fedce.base.errors import ConfigError, RunError, short
+from fedce.base.files import digest_of
 from fedce.base.recipes import PLAN
 from fedce.base.registry import load_object
 from fedce.core.algorithm import State
@@ -22,10 +23,12 @@ from fedce.data.fingerprint import fingerprints_of
 from fedce.engines.courier import Courier
 from fedce.engines.joining import Event, Known, Reports, Rules
 from fedce.engines.local import LocalEngine
+from fedce.engines.planning import Collecting, planned_by_sites
 from fedce.engines.prolonging import is_finished, prolong
 from fedce.engines.remote import RemoteEngine
 from fedce.engines.shared import Shelf
 from fedce.federation.boundary import Boundary
+from fedce.federation.challenge import challenge_of
 from fedce.federation.lines import about_run, config_digest, write_splits
 from fedce.federation.plan import FirstRound, Participants, Plan, resolve
 from fedce.federation.session import (
@@ -159,10 +162,19 @@ def execute(
     run_folder = RunFolder.create(out, resolved, replace=replace)
     with run_folder.lock():
         about = {**about_run(participants, run_folder), **signing(run_folder, observer)}
+        if report:  # Nobody audits the trainings of a study.
+            about |= challenge_of(run_folder, resolved)
         splits = write_splits(run_folder.splits_file, participants.sites)
         run_folder.append({"kind": "start", "time": time(), "command": command, **about, **splits})
-        with LocalEngine(participants, run_folder.memory_folder, config.engine.workers) as engine:
-            return finish(run_folder, participants, state, engine, observer, report)
+        return _finish_here(run_folder, participants, state, observer, report)
+
+
+def _finish_here(
+    run_folder: RunFolder, participants: Participants, state: State, observer: Observer, report: bool
+) -> Result:
+    workers = participants.config.engine.workers
+    with LocalEngine(participants, run_folder.memory_folder, workers, run_folder.drawn_memory_folder) as engine:
+        return finish(run_folder, participants, state, engine, observer, report)
 
 
 def resume(
@@ -198,14 +210,13 @@ def _resume(
     about = {**about_run(participants, run_folder), **signing(run_folder, observer)}
     part = run_folder.ledger().part
     if part is None:
-        about |= write_splits(run_folder.splits_file, participants.sites)
+        about |= write_splits(run_folder.splits_file, participants.sites) | challenge_of(run_folder, config)
     else:
         check_unchanged(run_folder, part, about)
     state = where_it_was(run_folder, participants)
     kind = "resume" if part else "start"
     run_folder.append({"kind": kind, "time": time(), "command": command, "round": state.round_no, **about})
-    with LocalEngine(participants, run_folder.memory_folder, config.engine.workers) as engine:
-        return finish(run_folder, participants, state, engine, observer, report)
+    return _finish_here(run_folder, participants, state, observer, report)
 
 
 def coordinate(
@@ -233,8 +244,13 @@ def coordinate(
             take_waiting(run_folder, observer.notice)
         record = _RemoteRecord(run_folder, key)
         reports = Reports(record.note, observer.notice, run_folder.write_connections)
-        engine = RemoteEngine(courier, record.rules(resolved), reports, record.known, shelf)
-        plan = record.plan = Plan(resolved, engine.gather())
+        rules = record.rules(resolved)
+        found = planned_by_sites(resolved, run_folder, Collecting(courier, rules, reports))
+        if found.values and not run_folder.lines():
+            run_folder.write_config(found.config)
+        engine = RemoteEngine(courier, found.rules(rules), reports, record.known, shelf)
+        plan = record.plan = Plan(found.config, engine.gather())
+        record.planned = found.values
         engine.bind(plan.layout, plan.n_channels, plan.whole_layout)
         state = record.start(command)
         boundary = Boundary(run_folder, observer.notice, lambda site, now: engine.change(site, now.key, now.gone))
@@ -258,6 +274,7 @@ class _RemoteRecord:
             for line in ledger.of(Join)
         }
         self.plan: Plan | None = None
+        self.planned: Mapping[str, Any] = {}
         self._early: list[Event] = []
 
     def rules(self, config: Config) -> Rules:
@@ -280,6 +297,11 @@ class _RemoteRecord:
         about = {"run": self.run, **about_run(self.plan, self.run_folder), **self.coordinator}
         if (part := self.run_folder.ledger().part) is not None:
             check_config(self.run_folder, part, about)
+        else:
+            about |= challenge_of(self.run_folder, self.plan.config)
+            if self.planned:
+                sent = digest_of(self.run_folder.fingerprints_file)
+                about |= {"planned": dict(self.planned), "fingerprints": sent}
         state = where_it_was(self.run_folder, self.plan)
         kind = "resume" if self.start_line else "start"
         self.run_folder.append({"kind": kind, "time": time(), "command": command, "round": state.round_no, **about})

@@ -11,6 +11,7 @@ from fedce.core.draw import Draw
 from fedce.core.messages import MAX_MODELS, Reply, Task
 from fedce.core.params import Params, Vector
 from fedce.core.recorded import Flag
+from fedce.federation.challenge import Challenge
 from fedce.guard.border import (
     FAR_STATISTICS,
     HARMFUL_STATISTICS,
@@ -74,6 +75,8 @@ class Rules:
     """When sites score models that lack one of them; None: never."""
     judge: Judge | None = None
     """Scores models on a reference set at the coordinator, instead of the sites."""
+    challenge: Challenge = field(default_factory=Challenge)
+    """Which rounds are drawn for an audit; by default none."""
 
 
 @dataclass
@@ -101,6 +104,8 @@ class CheckedAsk:
     shortened: tuple[str, ...] = ()
     """Sites whose update was too long."""
     n_models: int = 0
+    drawn: dict[str, str] | None = None
+    """If the round is drawn for an audit: the files that are kept of it, with their digests."""
 
     def ask(self, tasks: Sequence[Task]) -> list[Reply]:
         by_site = {
@@ -109,12 +114,16 @@ class CheckedAsk:
                 persist=self.persist,
                 score_local=task.score_local or self.rules.detect,
                 shares=told(self.shares, task.site, self.rules.tell_all),
+                drawn=self.rules.challenge.before(task.round_no),
             )
             for task in tasks
         }
-        sound: list[Reply] = []
         # Sorted, because floating-point sums depend on order and networks do not keep it.
-        for reply in sorted(self.engine.ask(list(by_site.values())), key=lambda reply: reply.site):
+        came = sorted(self.engine.ask(list(by_site.values())), key=lambda reply: reply.site)
+        if tasks[0].action == "train":
+            self.drawn = self.rules.challenge.keep(self.start, by_site, came)
+        sound: list[Reply] = []
+        for reply in came:
             reason = problem_of(reply, by_site.get(reply.site), self.needs_model)
             if reason is None and sound and reply.site == sound[-1].site:
                 reason = "replied twice"

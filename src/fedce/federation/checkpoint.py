@@ -1,6 +1,6 @@
 """The server's state between two rounds, on disk."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -46,10 +46,13 @@ def saved_line(path: Path) -> dict[str, Any] | None:
 
 
 class Checkpoints:
-    """Decides when to save: by the clock, so that not every quick round pays for it, and always at the end."""
+    """Decides when to save: by the clock, so that not every quick round pays for it, and always at the end.
 
-    def __init__(self, seconds: float, n_rounds: int) -> None:
-        self.seconds, self.n_rounds = seconds, n_rounds
+    Before a drawn round everything is saved too: the sites may have to keep the memory that they had then.
+    """
+
+    def __init__(self, seconds: float, n_rounds: int, drawn: Collection[int] = ()) -> None:
+        self.seconds, self.n_rounds, self.drawn = seconds, n_rounds, drawn
         self.last = self.round_began = monotonic()
         self.due = False
 
@@ -57,7 +60,8 @@ class Checkpoints:
         now = monotonic()
         duration, self.round_began = now - self.round_began, now
         # Decided before the round, because the sites save during it; so the round's expected end counts.
-        self.due = now - self.last + duration >= self.seconds or round_no == self.n_rounds - 1
+        by_the_clock = now - self.last + duration >= self.seconds
+        self.due = by_the_clock or round_no == self.n_rounds - 1 or round_no + 1 in self.drawn
         return self.due
 
     def save(self, path: Path, state: State, entry: Mapping[str, Any]) -> None:

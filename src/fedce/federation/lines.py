@@ -70,6 +70,7 @@ def round_line(done: Round, members: Iterable[str], leave_out: Sequence[str]) ->
         "rejected": dict(done.rejected),
         "missing": missing_of(done, members, leave_out),
         **({"ballot": _ballot(done.ballot)} if done.ballot else {}),
+        **({"drawn": dict(done.drawn)} if done.drawn is not None else {}),
         "notes": list(state.notes),
     }
 
@@ -211,6 +212,8 @@ LATER: Mapping[str, Any] = {
     "train.schedule": "constant",
     "model.start": None,
     "patience": None,
+    "audit": 0.05,
+    "unplanned": (),
     "worth": WorthConfig(),
     "data.site_pattern": None,
     "data.site_column": None,

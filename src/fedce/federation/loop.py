@@ -53,6 +53,8 @@ class Round:
     """How the sites scored models that lack one of them, if this was measured."""
     gone: Mapping[str, str] = field(default_factory=dict)
     """Sites that may no longer take part, with the reason."""
+    drawn: Mapping[str, str] | None = None
+    """If the round is drawn for an audit: the files that are kept of it, with their digests."""
 
     @property
     def shares(self) -> Mapping[str, float]:
@@ -130,6 +132,7 @@ def rounds(
             seconds=perf_counter() - start,
             ballot=ballot,
             gone=gone,
+            drawn=checked.drawn,
         )
 
 
@@ -192,14 +195,16 @@ def evaluate(
     tell_all: bool = False,
     measures: Measures = DICE_ALONE,
     layout: Layout | None = None,
+    drawn: tuple[int, ...] = (),
 ) -> tuple[dict[str, Reply], dict[str, str]]:
     """Evaluate the model that each of these sites would use on its data; the sites also get their final share.
 
     Returns the usable replies, and the reasons why others are not usable. `measures` are the metrics that the sites are
-    to answer with; `layout` is that of the models which the sites send, if it is not the common model's.
+    to answer with; `layout` is that of the models which the sites send, if it is not the common model's; `drawn`
+    are the rounds that are drawn for an audit.
     """
     tasks = [
-        replace(algorithm.task(state, site), action="evaluate", shares=told(state.shares, site, tell_all))
+        replace(algorithm.task(state, site), action="evaluate", shares=told(state.shares, site, tell_all), drawn=drawn)
         for site in sites
     ]
     by_site, usable, rejected = {task.site: task for task in tasks}, {}, {}

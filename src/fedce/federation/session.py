@@ -16,6 +16,7 @@ from fedce.core.params import Params, completed, pooled, to_named
 from fedce.data.pixels import written_values
 from fedce.federation.asking import Engine, Rules
 from fedce.federation.boundary import Boundary
+from fedce.federation.challenge import Challenge
 from fedce.federation.checkpoint import Checkpoints, load_saved, saved_line
 from fedce.federation.lines import best_model, digests_of, end_line, round_line
 from fedce.federation.loop import evaluate, rounds
@@ -169,7 +170,9 @@ def finish(
     remote, tell_all = config.engine.name != "local", config.engine.tell == "all"
     # A site that is not drawn when the others save would lose what it has learned since its last save.
     every_round = remote or config.sites_per_round is not None
-    checkpoints = Checkpoints(0.0 if every_round else config.engine.checkpoint_seconds, config.n_rounds)
+    challenge = Challenge(run_folder, config)
+    seconds = 0.0 if every_round else config.engine.checkpoint_seconds
+    checkpoints = Checkpoints(seconds, config.n_rounds, challenge.drawn)
     n_rounds = config.n_rounds if state.sites else 0
     observer.start(config, plan.members, state.round_no)
     if config.sites_per_round and n_rounds * config.sites_per_round < PROBATION * len(state.sites):
@@ -189,6 +192,7 @@ def finish(
         patience=config.patience,
         ballots=plan.ballots,
         judge=plan.judge,
+        challenge=challenge,
     )
     # The trackers with which the run was started: a later call may come from elsewhere.
     with Tracking(run_folder, run_folder.config.tracking, observer.notice) as tracking:
@@ -208,7 +212,8 @@ def finish(
     state = replace(state, params=plan.algorithm.returned(state))
     gone = boundary.gone(state.round_no)
     here = sorted(plan.members.keys() - gone.keys())
-    replies, rejected = evaluate(plan.algorithm, state, engine, here, tell_all, plan.measures, plan.whole_layout)
+    drawn = challenge.before(state.round_no)
+    replies, rejected = evaluate(plan.algorithm, state, engine, here, tell_all, plan.measures, plan.whole_layout, drawn)
     if not replies:
         raise ReplyError(f"no site could evaluate the model ({rejected or 'no replies'})")
     _write_models(run_folder, plan, state, replies)
@@ -220,7 +225,7 @@ def finish(
             examples = _examples(plan, state, replies)
             write_examples(run_folder.examples_file, examples)
             end["example_dice"] = {site: found.dice for site, found in examples.items()}
-        run_folder.append({**end, "files": digests_of(run_folder, replies)})
+        run_folder.append({**end, **challenge.revealed, "files": digests_of(run_folder, replies)})
     # An existing page would show earlier results, and would be taken for this run's report.
     run_folder.report_file.unlink(missing_ok=True)
     run_folder.write_results(results_of(config, run_folder.ledger(), over_rounds=report))

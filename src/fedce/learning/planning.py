@@ -264,7 +264,12 @@ def fingerprints_in(tree: Mapping[str, Any], notify: Notify | None = None, origi
 
 def fingerprints_from(files: Sequence[Path]) -> Fingerprints:
     """What fingerprints say that hospitals sent."""
-    sites = sorted((read_fingerprint(file) for file in files), key=lambda one: one.site)
+    return Fingerprints(together([read_fingerprint(file) for file in files]))
+
+
+def together(fingerprints: Sequence[Fingerprint]) -> tuple[Fingerprint, ...]:
+    """The fingerprints by name; a DataError unless they can be of one federation."""
+    sites = sorted(fingerprints, key=lambda one: one.site)
     if len(names := {one.site for one in sites}) < max(len(sites), 2):
         raise DataError(f"a federation needs fingerprints of at least two sites, each once; got {', '.join(names)}")
     if len({one.every_class for one in sites}) > 1:
@@ -272,7 +277,7 @@ def fingerprints_from(files: Sequence[Path]) -> Fingerprints:
         raise DataError(
             f"the sites' fingerprints differ in their classes ({classes}); state one data.classes at all sites"
         )
-    return Fingerprints(tuple(sites))
+    return tuple(sites)
 
 
 def completed_by(tree: Mapping[str, Any], plan: Sequence[Chosen], origin: str | None = None) -> Planned:

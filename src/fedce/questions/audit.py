@@ -1,6 +1,7 @@
 """Checks a site's reports on its own images, where they lie: the only proof against a consistent lie."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from fedce.base.errors import ConfigError, RunError, nearest
 from fedce.base.files import digest_of
@@ -9,10 +10,12 @@ from fedce.data import load_site
 from fedce.data.site import with_n_channels
 from fedce.learning.metrics import Heading, Measures
 from fedce.questions.loading import Which, check_names_no_code, load_model
+from fedce.questions.reproduce import TOLERANCES, Reproduced, reproduced
+from fedce.record.drawn import listed
 from fedce.record.folder import RunFolder
 from fedce.record.verify import Verdict
 from fedce.site.hospital import Hospital
-from fedce.site.resident import at_hospital
+from fedce.site.resident import DRAWN, at_hospital
 
 SAME_MODEL = 0.005
 """Two machines may differ by this much in the Dice, or another metric, of one model."""
@@ -24,8 +27,11 @@ ONE_ROUND = 0.1
 """The last round's model and the final one differ by a round of training."""
 
 
-def audit(run: RunFolder, site: str, data: str, *, trust_code: bool = False) -> Verdict:
-    """Score the run's model on the site's images, and compare the scores with those that the site reported."""
+def audit(run: RunFolder, site: str, data: str, *, home: Path | None = None, trust_code: bool = False) -> Verdict:
+    """Let a site reproduce, from its images, what it said of the final model and in the drawn rounds.
+
+    `home` is the site's own folder, with its key, if it is not on the coordinator's machine.
+    """
     known, end = run.ledger().sites, run.ledger().end
     if end is None:
         raise RunError(f"{run.path} has not ended; there is no final model yet that {site} reported on")
@@ -62,7 +68,29 @@ def audit(run: RunFolder, site: str, data: str, *, trust_code: bool = False) -> 
     if spoke and own_model is None and spoke[-1].round_no == run.config.n_rounds - 1:
         said = spoke[-1].sites[site].score
         compared.dice("Dice on its validation cases one round before the end", said, found.validation_dice, ONE_ROUND)
+    if not any(done.drawn is not None for done in spoke):
+        return Verdict(tuple(compared.problems), tuple(compared.facts), (_not_drawn(run, site),))
+    memories = _memories(run, site, home)
+    for again in reproduced(run, config, sites[0], loaded, memories):
+        compared.round(again, memories)
     return Verdict(tuple(compared.problems), tuple(compared.facts))
+
+
+def _memories(run: RunFolder, site: str, home: Path | None) -> Path:
+    """Where the site keeps the memories that it had before drawn rounds."""
+    name = run.ledger().begun.run
+    if name is None:
+        return run.drawn_memory_folder / site
+    own = (home or Path.home() / ".fedce" / "sites" / site).expanduser()
+    if not own.is_dir():
+        raise ConfigError(f"{own} is not a folder; give the folder of {site}, with its key, as --home DIR")
+    return own / name / DRAWN
+
+
+def _not_drawn(run: RunFolder, site: str) -> str:
+    drawn = [done.round_no for done in run.rounds() if done.drawn is not None]
+    why = f"{site} took part in none of them ({listed(drawn)})" if drawn else "none was drawn in this run"
+    return f"what {site} said in drawn rounds: {why}"
 
 
 @dataclass
@@ -79,6 +107,18 @@ class _Compared:
         text = f"{what}: {self.site} said {said:.4f}, and its images give {measured:.4f}"
         (self.facts if abs(said - measured) <= tolerance else self.problems).append(text)
 
+    def round(self, again: Reproduced, memories: Path) -> None:
+        """Compare what the site said in a drawn round with what it gives when it does the round again."""
+        where = f"round {again.round_no + 1}, drawn for the audit"
+        self.problems += [f"{where}: {problem}" for problem in again.problems]
+        for name in again.wrong:
+            self.problems.append(f"{where}: {name}: {_difference(again, name, self.site)}")
+        if again.wrong and again.round_no > 0 and not again.has_memory:
+            self.problems.append(f"{where}: {self.site} has kept no memory of it in {memories}")
+        if not again.problems and not again.wrong:
+            told = ", ".join(f"{name} {distance:.2g}" for name, distance in again.away.items())
+            self.facts.append(f"{where}: done again, {self.site} answers as it did; differences: {told}")
+
     def metric(self, heading: Heading, said: Measured, found: Measured) -> None:
         """Compare class by class, so that no mean hides a lie."""
         wrong = [name for name in found.by_class if not _agree(name, said, found)]
@@ -87,6 +127,14 @@ class _Compared:
             texts = [_told(heading, name, one) for one in (said, found)]
             text = f"{what}: {self.site} said {texts[0]}, and its images give {texts[1]}"
             (self.problems if wrong else self.facts).append(text)
+
+
+def _difference(again: Reproduced, name: str, site: str) -> str:
+    allowed = f"({TOLERANCES[name]:g} is allowed between machines)"
+    if name in again.said:
+        said, found = (f"{value:.4f}" if value is not None else "nothing" for value in again.values(name))
+        return f"{site} said {said}, and its images give {found} {allowed}"
+    return f"what {site} sent is {again.away[name]:.2g} away from what its images give {allowed}"
 
 
 def _agree(name: str, said: Measured, found: Measured) -> bool:

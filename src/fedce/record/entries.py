@@ -10,12 +10,11 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, PrivateAttr, ValidationError, model_validator
 
 from fedce.base.errors import RunError, first_problem
-from fedce.base.ranges import MAX_METRICS, DiceByClass, Gain, Images, Loss, MetricValue, Replicates, Score, Seconds
+from fedce.base.ranges import Images, Loss, Replicates, Score, Seconds
 from fedce.core.ballot import Ballot
-from fedce.core.messages import Choice, Evaluation
 from fedce.core.recorded import Facts, Flag
 from fedce.record.flags import flag_of
-from fedce.record.forms import Count, Form, Heading, Interval, Number, Share, Time
+from fedce.record.forms import Count, EvaluationFacts, Form, Heading, Number, Share, Signed, Time
 
 
 class Line(Form):
@@ -84,6 +83,12 @@ class Session(Line):
     """Why it is not measured what each site gives to the others; empty: it is; None: an earlier version."""
     worth_rule: Count | None = None
     """The number of the rule by which worth follows from the ballots."""
+    planned: Mapping[str, Any] = {}
+    """Values that were planned from fingerprints which sites sent over a network, by key."""
+    fingerprints: str | None = None
+    """Digest of the file with these fingerprints, each signed by its site."""
+    challenge: str | None = None
+    """The hash of the secret seed that draws the rounds of an audit; None: no round is drawn."""
     presence: bool = False
     """Whether contributions are multiplied by presence; earlier versions did not."""
     sites: Mapping[str, DataFacts]
@@ -126,13 +131,6 @@ class Continued(Session):
     @property
     def _members(self) -> tuple[tuple[str, list[str]], ...]:
         return ("joined", self.changed.joined), ("left", self.changed.left)
-
-
-class Signed(Form):
-    """A site's answer as the site signed it."""
-
-    content: str
-    signature: str
 
 
 class SiteFacts(Form):
@@ -204,6 +202,8 @@ class Round(Line):
     rejected: Mapping[str, str]
     missing: Mapping[str, str] = {}
     ballot: BallotFacts | None = None
+    drawn: Mapping[str, str] | None = None
+    """If the round is drawn for an audit: the files that the coordinator keeps of it, with their digests."""
     notes: list[str]
 
     @property
@@ -297,41 +297,6 @@ class Withdraw(Change):
         return f"{self.site} withdrew from the run"
 
 
-class MeasuredFacts(Form):
-    by_class: Annotated[dict[str, MetricValue | None], Field(min_length=1)]
-    undefined: Mapping[str, Images]
-    unit: Literal["", "mm", "px"]
-    interval: Annotated[list[MetricValue], Field(min_length=2, max_length=2)] | None = None
-
-
-class BesideFacts(Form):
-    """Dice of further models at a site, beside the common one, and the model that the site keeps."""
-
-    keeps: Choice
-    common: Score
-    personal: Score | None
-    alone: Score | None
-    alone_interval: Interval | None
-    gain_interval: Annotated[list[Gain], Field(min_length=2, max_length=2)] | None
-
-
-class EvaluationFacts(Form):
-    """What a site said of the final model."""
-
-    validation_dice: Score
-    test_dice_by_class: DiceByClass
-    test_dice_without: Score | None
-    validation_interval: Interval | None = None
-    test_interval: Interval | None = None
-    metrics: Annotated[Mapping[str, MeasuredFacts], Field(max_length=MAX_METRICS)] = {}
-    beside: BesideFacts | None = None
-    signed: Signed | None = None
-
-    @property
-    def evaluation(self) -> Evaluation:
-        return Evaluation.recorded(self.model_dump())
-
-
 class End(Line):
     kind: Literal["end"]
     model: str
@@ -353,6 +318,8 @@ class End(Line):
     n_values: Count = 0
     device: str = ""
     example_dice: Mapping[str, Score] | None = None
+    seed: str | None = None
+    """The seed that drew the rounds of an audit."""
 
     @property
     def summary(self) -> str:

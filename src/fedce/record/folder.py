@@ -8,6 +8,8 @@ results.json     contributions, Dice, fairness, versions
 model.safetensors, models/<site>.safetensors where each site has its own
 rounds.csv       the rounds as a table, if the experiment asks for it
 cases.csv        the metrics of every test case, if the sites are on this machine
+fingerprints.json   what sites on other machines sent before round 1, if the experiment was planned from it
+audit/           of rounds drawn for an audit: the models that were sent, and the secret seed of the draw
 connections.json    while sites on other machines work: which are connected, and whose answer is awaited
 examples.png     an image of each site's first test case with what the model finds in it
 report.html
@@ -75,6 +77,8 @@ class RunFolder:
         self.state_file = path / "checkpoint" / "state.safetensors"
         self.notices_folder = path / "notices"
         self.memory_folder = path / "checkpoint" / "sites"
+        self.audit_folder = path / "audit"
+        self.fingerprints_file = path / "fingerprints.json"
         self.sign: Callable[[str], str] | None = None
         """Signs the ledger's lines; set by the coordinator."""
         self._last_line: str | None = None
@@ -94,6 +98,23 @@ class RunFolder:
 
     def site_model_file(self, site: str) -> Path:
         return self.path / "models" / f"{site}.safetensors"
+
+    def seed_file(self, first: int) -> Path:
+        """The secret seed that draws rounds for an audit, of the part of the run that began with round `first`."""
+        return self.audit_folder / f"seed-{first:06d}.json"
+
+    def start_file(self, round_no: int) -> Path:
+        """The common model that a drawn round started from."""
+        return self.audit_folder / f"round-{round_no:06d}" / "start.safetensors"
+
+    def sent_file(self, round_no: int, site: str) -> Path:
+        """What a site was asked in a drawn round, and the model that it sent."""
+        return self.audit_folder / f"round-{round_no:06d}" / "sites" / f"{site}.safetensors"
+
+    @property
+    def drawn_memory_folder(self) -> Path:
+        """Memories that sites on this machine had before drawn rounds."""
+        return self.audit_folder / "memories"
 
     @classmethod
     def create(cls, path: Path, config: configs.Config, *, replace: bool = False) -> "RunFolder":
@@ -168,7 +189,8 @@ class RunFolder:
     def remove(self) -> None:
         """Delete the files that a run has written, and nothing else in the folder."""
         # Configuration and lock last: while they exist, an interrupted removal can be repeated.
-        for own in (self.path / "checkpoint", self.path / "models", self.notices_folder, self.next_folder):
+        own_folders = (self.path / "checkpoint", self.path / "models", self.audit_folder)
+        for own in (*own_folders, self.notices_folder, self.next_folder):
             shutil.rmtree(own, ignore_errors=True)
         pages = (self.report_file, self.examples_file, self.cases_file, self.rounds_file)
         files = (
@@ -179,6 +201,7 @@ class RunFolder:
             self.splits_file,
             self.log_file,
             self.connections_file,
+            self.fingerprints_file,
         )
         extra = (
             *self.path.glob("config-until-round-*.toml"),

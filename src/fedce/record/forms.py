@@ -9,7 +9,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from fedce.base.errors import RunError, first_problem
-from fedce.base.ranges import MetricValue, Score
+from fedce.base.ranges import MAX_METRICS, DiceByClass, Gain, Images, MetricValue, Score
+from fedce.core.messages import Choice, Evaluation
 
 Time = Annotated[float, Field(ge=-1e10, le=1e11)]
 """Seconds since 1970; only values that can be shown as a date."""
@@ -273,3 +274,45 @@ def check(form: type[BaseModel], value: Any, where: str, hint: str = "was it edi
         form.model_validate(value)
     except ValidationError as error:
         raise RunError(f"{where} has the wrong form ({first_problem(error)}); {hint}") from None
+
+
+class Signed(Form):
+    """A site's answer as the site signed it."""
+
+    content: str
+    signature: str
+
+
+class MeasuredFacts(Form):
+    by_class: Annotated[dict[str, MetricValue | None], Field(min_length=1)]
+    undefined: Mapping[str, Images]
+    unit: Literal["", "mm", "px"]
+    interval: Annotated[list[MetricValue], Field(min_length=2, max_length=2)] | None = None
+
+
+class BesideFacts(Form):
+    """Dice of further models at a site, beside the common one, and the model that the site keeps."""
+
+    keeps: Choice
+    common: Score
+    personal: Score | None
+    alone: Score | None
+    alone_interval: Interval | None
+    gain_interval: Annotated[list[Gain], Field(min_length=2, max_length=2)] | None
+
+
+class EvaluationFacts(Form):
+    """What a site said of the final model."""
+
+    validation_dice: Score
+    test_dice_by_class: DiceByClass
+    test_dice_without: Score | None
+    validation_interval: Interval | None = None
+    test_interval: Interval | None = None
+    metrics: Annotated[Mapping[str, MeasuredFacts], Field(max_length=MAX_METRICS)] = {}
+    beside: BesideFacts | None = None
+    signed: Signed | None = None
+
+    @property
+    def evaluation(self) -> Evaluation:
+        return Evaluation.recorded(self.model_dump())

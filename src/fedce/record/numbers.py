@@ -177,8 +177,9 @@ class ResultsAgain(Part):
         """Files that the ledger does not cover: anybody may have changed them."""
         earlier = [run.config_until(line.round_no).name for line in ledger.of(Continued)]
         attested = [file.with_suffix(end).name for file in run.attestation_files for end in (".json", ".tsr")]
-        known = {*COVERED, *covered, *earlier, *attested}
+        known = {*COVERED, *covered, *earlier, *attested, run.audit_folder.name, run.fingerprints_file.name}
         beside = [file for file in sorted(run.path.iterdir()) if file.name not in known]
+        beside += [run.drawn_memory_folder] if run.drawn_memory_folder.exists() else []
         models = [file for file in sorted((run.path / "models").glob("*")) if f"models/{file.name}" not in covered]
         names = [str(file.relative_to(run.path)) for file in (*beside, *models)]
         if names:

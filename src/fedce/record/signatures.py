@@ -8,8 +8,9 @@ from fedce.base.identity import is_signed
 from fedce.core.ballot import REFERENCE
 from fedce.core.recorded import Facts
 from fedce.record.checks import Part
-from fedce.record.entries import Change, End, EvaluationFacts, Join, Line, Replace, Round, Session, Signed
+from fedce.record.entries import Change, End, Join, Line, Replace, Round, Session
 from fedce.record.folder import RunFolder
+from fedce.record.forms import EvaluationFacts, Signed
 from fedce.record.ledger import Ledger, signed_text
 from fedce.record.notices import notice_of
 from fedce.record.standing import Standings

@@ -13,10 +13,12 @@ from fedce.record.attendance import Attendance, Draws
 from fedce.record.attestations import Attested
 from fedce.record.ballots import BallotsHeld
 from fedce.record.checks import Part
+from fedce.record.drawn import Drawn
 from fedce.record.entries import Continued, End, Line, Resume, Round, Session, Start, line_of
 from fedce.record.folder import RunFolder
 from fedce.record.ledger import NO_LINE, Ledger, check_format, content_of
 from fedce.record.numbers import Replayed, ResultsAgain, Statistics
+from fedce.record.planned import PlannedAgain
 from fedce.record.signatures import Signatures
 from fedce.record.standing import Standings
 
@@ -171,6 +173,8 @@ def _check(run: RunFolder, ledger: Ledger, found: Part, signatures: Callable[[],
             signatures,
             lambda: Statistics(run, ledger),
             lambda: BallotsHeld(run, ledger),
+            lambda: Drawn(run, ledger),
+            lambda: PlannedAgain(run, ledger),
             lambda: Replayed(run, ledger),
             lambda: ResultsAgain(run, ledger),
         )

@@ -1,6 +1,6 @@
 """A hospital: its data behind the Site protocol, and the memory that it keeps between rounds."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedce.base.errors import RunError
-from fedce.base.files import Arrays, read_tensors, write_tensors
+from fedce.base.files import Arrays, read_tensors, write_bytes, write_tensors
 from fedce.base.ranges import N_REPLICATES, SCORE
 from fedce.core.algorithm import Algorithm
 from fedce.core.codec import decode, encode
@@ -305,10 +305,16 @@ def memory_from(arrays: Arrays, about: dict[str, Any], layout: Layout, keeps: An
 
 
 class MemoryFiles:
-    """A site's memory on its own disk: the last two that were saved, so that a resumed server finds its round."""
+    """A site's memory on its own disk: the last two that were saved, so that a resumed server finds its round.
 
-    def __init__(self, folder: Path, layout: Layout, keeps: Any = None, hint: str = "") -> None:
+    `drawn` is the folder for memories from before rounds that are drawn for an audit.
+    """
+
+    def __init__(
+        self, folder: Path, layout: Layout, keeps: Any = None, hint: str = "", drawn: Path | None = None
+    ) -> None:
         self.folder = folder
+        self.drawn = drawn or folder / "drawn"
         self.layout = layout
         self.keeps = keeps
         self.hint = hint or f"; delete {folder}: the site's next error is then not measured"
@@ -325,15 +331,27 @@ class MemoryFiles:
 
     def newest(self) -> Memory | None:
         """The newest memory, or None."""
-        if not (files := self._files()):
-            return None
-        arrays, about = read_tensors(files[-1], self.hint)
+        return self._read(files[-1]) if (files := self._files()) else None
+
+    def before(self, round_no: int) -> Memory | None:
+        """The memory from before a drawn round; None if none was kept."""
+        return self._read(path) if (path := self.drawn / _name_of(round_no)).exists() else None
+
+    def _read(self, path: Path) -> Memory:
+        arrays, about = read_tensors(path, self.hint)
         if about.get("layout") != self.layout.digest:
-            raise RunError(f"{files[-1]} is of another network; was [model] changed?")
+            raise RunError(f"{path} is of another network; was [model] changed?")
         try:
             return memory_from(arrays, about, self.layout, self.keeps)
         except (LookupError, ValueError, TypeError) as error:
-            raise RunError(f"{files[-1]} can't be used as a memory ({error}){self.hint}") from None
+            raise RunError(f"{path} can't be used as a memory ({error}){self.hint}") from None
+
+    def keep(self, drawn: Collection[int], last: Memory | None) -> None:
+        """Keep the memory from before the site's last round, if that round was drawn; `last` is the memory after it."""
+        if last is None or last.round_no not in drawn or (kept := self.drawn / _name_of(last.round_no)).exists():
+            return
+        if before := [path for path in self._files() if path < self._path(last.round_no)]:
+            write_bytes(kept, before[-1].read_bytes())
 
     def save(self, memory: Memory) -> None:
         write_tensors(self._path(memory.round_no), *memory_arrays(memory))
@@ -344,4 +362,8 @@ class MemoryFiles:
         return sorted(self.folder.glob("round-*.safetensors"))
 
     def _path(self, round_no: int) -> Path:
-        return self.folder / f"round-{round_no:06d}.safetensors"
+        return self.folder / _name_of(round_no)
+
+
+def _name_of(round_no: int) -> str:
+    return f"round-{round_no:06d}.safetensors"

@@ -12,15 +12,16 @@ from time import time
 import torch
 
 from fedce import algorithms
-from fedce.base.config import Config
+from fedce.base.config import Config, with_planned
 from fedce.base.errors import ConfigError, DataError, FedceError, RunError
-from fedce.base.files import Arrays, append_line, write_bytes, write_private
+from fedce.base.files import Arrays, append_line, read_json, write_bytes, write_private
 from fedce.base.identity import Identity
 from fedce.base.tables import BUILT_IN
 from fedce.core.messages import Reply, Task
 from fedce.core.params import shared_layout
 from fedce.core.site import Memory, Site
 from fedce.data import SiteData, Sites, load_site
+from fedce.data.fingerprint import look_at
 from fedce.data.site import with_n_channels
 from fedce.learning import networks as models
 from fedce.learning.learner import Learner, learner_for
@@ -29,12 +30,27 @@ from fedce.site import attacks
 from fedce.site.cases import cases_csv
 from fedce.site.hospital import MemoryFiles, member_of, perform
 from fedce.site.own import ForItself
-from fedce.site.wire import Failure, Hello, MemberForm, Parcel, Signed, TaskForm, kind_of, reply_form, task_from
+from fedce.site.wire import (
+    Failure,
+    FingerprintForm,
+    Hello,
+    MemberForm,
+    Parcel,
+    Signed,
+    TaskForm,
+    kind_of,
+    reply_form,
+    task_from,
+)
 
 KEY, NEXT_KEY, EARLIER_KEYS = "key.pem", "key-next.pem", "key-before-*.pem"
 """Private keys in a site's folder: its own, the one that it changes to, and earlier ones."""
 REFUSES_TO_SCORE = "no-scoring"
 """A file of this name in a site's folder: the site trains, and scores no models on its images for others."""
+SENDS_NO_FINGERPRINT = "no-fingerprint"
+"""A file of this name in a site's folder: the site takes part, and does not tell what its images are like."""
+DRAWN = "audit"
+"""In a run's folder at a site: the memories from before rounds that are drawn for an audit."""
 
 
 def at_hospital(config: Config, site: str, data: str) -> Config:
@@ -60,14 +76,34 @@ class Resident:
     """Answers hellos and tasks for one site while its process lives; what must survive the process is on its disk."""
 
     def __init__(self, config: Config, site: str, home: Path, versions: dict[str, str]) -> None:
-        self.config, self.site, self.home, self.versions = config, site, home, versions
+        self.asked, self.site, self.home, self.versions = config, site, home, versions
         self.identity = Identity.at(home / KEY)
+        self._memory: tuple[str, Memory] | None = None
+        self._planned_for = ""
+        self._adopt(config)
+        torch.set_num_threads(1)
+
+    def _adopt(self, config: Config) -> None:
+        """Work by this experiment from now on."""
+        self.config = config
         self.algorithm = algorithms.made_for(config)
         self.measures = Measures.asked_by(config)
         self.wanted = ForItself.asked_by(config, self.algorithm.traits.exchanges)
-        self._memory: tuple[str, Memory] | None = None
         self._tools: dict[int, tuple[Learner, Site]] = {}
-        torch.set_num_threads(1)
+        self.__dict__.pop("sites", None)
+
+    def _follow_plan(self, run: str, planned: str = "") -> None:
+        """If the experiment leaves keys to a plan, take the run's values for them; they are kept for a restart."""
+        file = self.home / run / "plan.json"
+        if planned:
+            write_bytes(file, planned.encode())
+        if not self.asked.unplanned or self._planned_for == run or not file.exists():
+            return
+        values = read_json(file)
+        if not isinstance(values, dict):
+            raise ConfigError(f"{file}: expected the planned values by key")
+        self._adopt(with_planned(self.asked, values))
+        self._planned_for = run
 
     @cached_property
     def sites(self) -> Sites:
@@ -85,9 +121,13 @@ class Resident:
             if kind_of(parcel.about) == "hello":
                 hello = Hello.read(parcel.about)
                 self._use(hello.key)
+                if hello.wants == "fingerprint":
+                    return self._fingerprint(hello)
+                self._follow_plan(hello.run, hello.planned)
                 return self._introduce(hello)
             form = TaskForm.read(parcel.about)
             self._use(form.key)
+            self._follow_plan(form.run)
             return self._work(form, parcel.arrays)
         except Exception as error:  # noqa: BLE001 (whatever it was, the server must learn of it, and this site's log)
             self._log("".join(traceback.format_exception(error)).rstrip())
@@ -110,6 +150,26 @@ class Resident:
             write_private(self.home / EARLIER_KEYS.replace("*", sha256(own).hexdigest()[:8]), own)
             path.replace(self.home / KEY)
 
+    def _fingerprint(self, hello: Hello) -> Parcel:
+        """What the site's images are like, in some hundred numbers (docs/privacy.md)."""
+        if (self.home / SENDS_NO_FINGERPRINT).exists():
+            self._log(f"sends no fingerprint to run {hello.run}: {SENDS_NO_FINGERPRINT} is in its folder")
+            told, shape = "", None
+        else:
+            found = look_at(self.asked.data, site=self.site)
+            told, shape = found.sites[0].model_dump_json(), found.shape
+            self._log(f"sends its fingerprint to run {hello.run}")
+        form = FingerprintForm(
+            run=hello.run,
+            nonce=hello.nonce,
+            name=self.site,
+            fingerprint=told,
+            shape=shape,
+            versions=self.versions,
+            key=self.identity.public,
+        )
+        return self._signed(form.model_dump_json())
+
     def _introduce(self, hello: Hello) -> Parcel:
         self._log(f"asked by run {hello.run} who is here")
         form = MemberForm(
@@ -131,10 +191,13 @@ class Resident:
         if task.action == "score" and (self.home / REFUSES_TO_SCORE).exists():
             self._log(f"does not score models of others: {REFUSES_TO_SCORE} is in its folder")
             return self._signed(
-                reply_form(Reply(self.site, task.round_no, hospital.n_train), form.run, task.action).model_dump_json()
+                reply_form(Reply(self.site, task.round_no, hospital.n_train), form.run, task).model_dump_json()
             )
-        files = MemoryFiles(self.home / form.run / "memory", learner.layout, self.algorithm.keeps)
+        files = MemoryFiles(
+            self.home / form.run / "memory", learner.layout, self.algorithm.keeps, drawn=self.home / form.run / DRAWN
+        )
         memory = self._latest(form.run, files) if task.action == "score" else self._recall(form.run, task, files)
+        files.keep(task.drawn, memory)
         reply, memory = perform(self.algorithm, hospital, task, memory, learner.initial, self.wanted)
         reply = attacks.said(reply, self.config.freerider.plant.get(self.site))
         if task.action == "train" and memory is not None:
@@ -145,7 +208,7 @@ class Resident:
         if reply.evaluation is not None and reply.evaluation.cases:
             write_bytes(self.home / form.run / "cases.csv", cases_csv({self.site: reply.evaluation.cases}))
         sent = {} if reply.params is None else {"params": reply.params.vector}
-        return self._signed(reply_form(reply, form.run, task.action).model_dump_json(), sent)
+        return self._signed(reply_form(reply, form.run, task).model_dump_json(), sent)
 
     def _recall(self, run: str, task: Task, files: MemoryFiles) -> Memory | None:
         if self._memory and self._memory[0] == run and self._memory[1].round_no < task.round_no:

@@ -6,7 +6,6 @@ it says. A reply is signed by its site: the signature covers the JSON value, whi
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from hashlib import sha256
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
@@ -99,6 +98,9 @@ class Hello(_Form):
     """Returned with a signature, so that an old answer can't be sent again."""
     key: Annotated[str, Field(max_length=200)] = ""
     """The key that the server knows the site by; empty if it does not know which site it asks."""
+    wants: Literal["member", "fingerprint"] = "member"
+    planned: Annotated[str, Field(max_length=20_000)] = ""
+    """The planned values of the experiment as JSON, by key; empty if the experiment left nothing to a plan."""
 
 
 class TaskForm(_Form):
@@ -117,6 +119,22 @@ class TaskForm(_Form):
     n_models: Annotated[int, Field(ge=0, le=MAX_MODELS)]
     key: Annotated[str, Field(max_length=200)] = ""
     """The key that the answer must be signed with."""
+    drawn: tuple[Annotated[int, Field(ge=0)], ...] = ()
+
+
+class FingerprintForm(_Form):
+    """A site's answer to the question what its images are like, from which the experiment is planned."""
+
+    kind: Literal["fingerprint"] = "fingerprint"
+    run: Hex
+    nonce: Hex
+    name: SiteName
+    fingerprint: Annotated[str, Field(max_length=200_000)]
+    """The fingerprint (data/fingerprint.py) as JSON; empty if the site refuses to send one."""
+    shape: tuple[Side, ...] | None
+    """Height and width of its images, or a patch, if the plan can't choose them."""
+    versions: dict[Name, Name]
+    key: Name
 
 
 class MemberForm(_Form):
@@ -204,6 +222,9 @@ class ReplyForm(_Form):
     seconds: Seconds
     model: Hex
     """Digest of the model that comes with the reply; empty if there is no model."""
+    received: Hex = ""
+    """Digest of the model that the site was sent, so that neither side can later name another one; empty in answers of
+    an earlier version."""
 
 
 class Failure(_Form):
@@ -236,6 +257,7 @@ def task_parcel(task: Task, run: str, n_channels: int, key: str = "") -> Parcel:
         n_channels=n_channels,
         n_models=len(task.models),
         key=key,
+        drawn=task.drawn,
     )
     arrays = {"params": task.params.vector}
     arrays |= {f"model-{i}": model.vector for i, model in enumerate(task.models)}
@@ -254,18 +276,19 @@ def task_from(form: TaskForm, arrays: Arrays, layout: Layout) -> Task:
         score_local=form.score_local,
         shares=form.shares,
         persist=form.persist,
+        drawn=form.drawn,
     )
 
 
-def reply_form(reply: Reply, run: str, action: Literal["train", "score", "evaluate"]) -> ReplyForm:
-    """A reply as it is sent; a reply with a number out of its range is refused before it leaves the site."""
+def reply_form(reply: Reply, run: str, task: Task) -> ReplyForm:
+    """A reply to a task as it is sent; a reply with a number out of its range is refused before it leaves the site."""
     evaluation = reply.evaluation
     try:
         return ReplyForm(
             run=run,
             site=reply.site,
             round_no=reply.round_no,
-            action=action,
+            action=task.action,
             n_train=reply.n_train,
             score=reply.score,
             error_without=reply.error_without,
@@ -277,7 +300,8 @@ def reply_form(reply: Reply, run: str, action: Literal["train", "score", "evalua
             scores=list(reply.scores),
             evaluation=_EvaluationForm(**evaluation.entry) if evaluation else None,
             seconds=reply.seconds,
-            model=_digest(reply.params.vector) if reply.params is not None else "",
+            model=reply.params.digest if reply.params is not None else "",
+            received=task.params.digest,
         )
     except ValidationError as error:
         raise ReplyError(f"the reply of {reply.site!r} can't be sent ({first_problem(error)[:300]})") from None
@@ -285,7 +309,7 @@ def reply_form(reply: Reply, run: str, action: Literal["train", "score", "evalua
 
 def reply_from(form: ReplyForm, arrays: Arrays, layout: Layout) -> Reply:
     params = _params(arrays, "params", layout) if form.model else None
-    if params is not None and _digest(params.vector) != form.model:
+    if params is not None and params.digest != form.model:
         raise ReplyError("its model is not the one that it signed")
     return Reply(
         site=form.site,
@@ -323,7 +347,3 @@ def _params(arrays: Arrays, key: str, layout: Layout) -> Params:
         came = "nothing" if vector is None else f"{getattr(vector, 'dtype', '?')} {getattr(vector, 'shape', '?')}"
         raise ReplyError(f"expected a model of {layout.size} numbers of 32 bits, got {came}")
     return Params(layout, vector)
-
-
-def _digest(vector: NDArray[np.float32]) -> str:
-    return sha256(np.ascontiguousarray(vector).data).hexdigest()
