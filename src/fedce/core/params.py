@@ -243,8 +243,10 @@ def _blas() -> ThreadpoolController:
     return ThreadpoolController().select(user_api="blas")
 
 
-SKETCH = 64
-"""Length of a sketch."""
+SKETCH, WIDE = 64, 4096
+"""Lengths of a short sketch and of a wide one, which is folded to the short one."""
+ROWS = 16
+"""So many rows of a wide sketch are worked on at once: they fit the cache."""
 
 
 def sketch(vector: Vector) -> list[float]:
@@ -252,20 +254,35 @@ def sketch(vector: Vector) -> list[float]:
 
     Every entry goes to one of the numbers with a random sign (a count sketch).
     """
-    signs = _signs(len(vector))
-    whole = len(vector) - len(vector) % SKETCH
-    total = np.zeros(SKETCH)
-    for start in range(0, whole, SKETCH * BLOCK):
-        part = slice(start, min(start + SKETCH * BLOCK, whole))
-        total += np.einsum("ij,ij->j", vector[part].reshape(-1, SKETCH), signs[part].reshape(-1, SKETCH))
-    total[: len(vector) - whole] += vector[whole:] * signs[whole : len(vector)]
-    return [float(value) for value in total]
+    return folded(wide_sketch(vector))
+
+
+def folded(wide: NDArray[np.float64]) -> list[float]:
+    """The short sketch of the vector that has this wide sketch."""
+    return [float(value) for value in wide.reshape(-1, SKETCH).sum(axis=0)]
+
+
+def wide_sketch(vector: Vector, origin: Vector | None = None) -> NDArray[np.float64]:
+    """A sketch of 4,096 numbers of the vector, or of the vector minus an origin; cosines are off by about 0.016."""
+    signs, whole = _signs(len(vector)), len(vector) - len(vector) % WIDE
+    total, room = np.zeros(WIDE), np.empty((ROWS, WIDE), np.float32)
+    for start in range(0, whole, ROWS * WIDE):
+        part = slice(start, min(start + ROWS * WIDE, whole))
+        rows = room[: (part.stop - start) // WIDE]
+        rows[:] = vector[part].reshape(-1, WIDE)
+        if origin is not None:
+            rows -= origin[part].reshape(-1, WIDE)
+        rows *= signs[part].reshape(-1, WIDE)
+        total += rows.sum(axis=0)
+    rest = vector[whole:] if origin is None else vector[whole:] - origin[whole:]
+    total[: len(rest)] += rest * signs[whole : len(vector)]
+    return total
 
 
 @lru_cache(maxsize=2)
-def _signs(length: int) -> NDArray[np.int8]:
+def _signs(length: int) -> Vector:
     size = -(-length // SKETCH) * SKETCH
-    return np.random.default_rng(0).choice(np.array([-1, 1], np.int8), size)
+    return np.random.default_rng(0).choice(np.array([-1, 1], np.float32), size)
 
 
 def cosine(a: Vector, b: Vector) -> float | None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fedce.core.algorithm import Aggregated, Answers, Ask, Replayer, State, Terms
 from fedce.core.credit import Credit, Gains
 from fedce.core.messages import Reply
-from fedce.core.params import Params, sketch
+from fedce.core.params import Params, folded, one_blas_thread, sketch, wide_sketch
 from fedce.core.recorded import Facts
 from fedce.core.weights import normalise
 from fedce.core.wrapping import Wrapping, of_inner
@@ -24,6 +24,8 @@ from fedce.guard.verdicts import Verdict, believed_errors, books_of, lengths_wit
 
 PROBATION = 5
 """Number of rounds after which the guard knows a site."""
+MANY = 100
+"""Among more sites, updates are compared by wide sketches: all pairs of whole updates take too long."""
 NOVELTY_SLACK = 0.05
 """A site's own measure of Eq. 2 may exceed the server's by this much."""
 
@@ -64,6 +66,8 @@ class Examined:
     """The replies that the algorithm gets to see."""
     verdicts: Mapping[str, Verdict]
     sketches: Mapping[str, NDArray[np.float32]]
+    products: NDArray[np.float64]
+    """Inner products of all updates of the round."""
 
 
 @dataclass(frozen=True)
@@ -97,19 +101,21 @@ class Guarded(Wrapping):
         return answers.once("guard", lambda: self._examine(state, answers))
 
     def _examine(self, state: State, answers: Answers) -> Examined:
-        updates = {
-            reply.site: sketch(reply.params.trainable - answers.starts[reply.site].trainable)
+        wide = {
+            reply.site: wide_sketch(reply.params.trainable, answers.starts[reply.site].trainable)
             for reply in answers
             if reply.params is not None
         }
         own: GuardState = state.own
+        updates = {site: folded(found) for site, found in wide.items()}
         sketches = sketches_with(own.sketches, updates, sketch(state.params.trainable))
+        products = answers.products if len(answers) <= MANY else inner_products_of(list(wide.values()))
         claims = {reply.site: claim_of(reply, own.verdicts.get(reply.site)) for reply in answers}
         entered = {site: state.rho.get(site, 0.0) for site in answers.sites}
         signs = look(
             Updates(
                 answers.sites,
-                answers.products,
+                products,
                 sketches,
                 claims,
                 entered,
@@ -133,7 +139,7 @@ class Guarded(Wrapping):
             )
             for reply in used
         ]
-        return Examined(answers.with_replies(believed), verdicts, sketches)
+        return Examined(answers.with_replies(believed), verdicts, sketches, products)
 
     def _with_novelty(self, state: State, answers: Answers, signs: Mapping[str, Signs]) -> dict[str, Signs]:
         """The signs with Eq. 2 as the server measures it, to check the sites' own claims in the next round."""
@@ -193,20 +199,22 @@ class Guarded(Wrapping):
             after.own,
             found.sketches,
             suspects_after(state.own.suspects, found.verdicts),
-            self._moved(found.believed, entering),
+            self._moved(answers.sites, found.products, entering),
             books_of(state.own.books, found.verdicts),
             lengths_with(state.own.lengths, found.verdicts),
             found.verdicts,
         )
         return replace(after, own=own)
 
-    def _moved(self, answers: Answers, entering: Mapping[str, float]) -> dict[str, float]:
+    def _moved(
+        self, sites: Sequence[str], products: NDArray[np.float64], entering: Mapping[str, float]
+    ) -> dict[str, float]:
         """How far the part of each site moved the common model; nothing if no errors are asked for."""
         if not self.inner.uses_errors:
             return {}
-        weights = np.array([entering[site] for site in answers.sites])
-        far = squared_distances(answers.products, weights).tolist()
-        return {site: distance for site, distance in zip(answers.sites, far, strict=True) if entering[site] > 0}
+        weights = np.array([entering.get(site, 0.0) for site in sites])
+        far = squared_distances(products, weights).tolist()
+        return {site: distance for site, distance in zip(sites, far, strict=True) if entering.get(site, 0.0) > 0}
 
     def dropped(self, credit: Credit, terms: Mapping[str, Any]) -> dict[str, str]:
         return self.inner.dropped(credit, _used(terms))
@@ -290,6 +298,14 @@ def _without_floor(shares: dict[str, float], credit: Credit) -> dict[str, float]
     if not idle or len(idle) == len(shares):
         return shares
     return normalise({**shares, **dict.fromkeys(idle, 0.0)})
+
+
+def inner_products_of(sketches: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+    """Inner products of the updates that have these wide sketches, up to the sketches' error."""
+    rows = np.array(sketches)
+    with one_blas_thread():
+        found: NDArray[np.float64] = rows @ rows.T
+    return found
 
 
 def _used(terms: Mapping[str, GuardedTerms]) -> dict[str, Any]:

@@ -1,13 +1,14 @@
 """Sites that cheat: what they gain, what the honest rare site loses, and how the model changes."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from statistics import fmean
 
 from fedce.base.config import Config
-from fedce.base.tables import AlgorithmConfig, FreeRiderConfig, Guard
+from fedce.base.tables import AlgorithmConfig, FreeRiderConfig, Guard, WorthConfig
 from fedce.base.words import install_command
+from fedce.federation.session import Result
 from fedce.site.attacks import ATTACKS
 from fedce.studies.base import Cell, Context, Outcome, Study, Table
 
@@ -16,6 +17,8 @@ SINGLE, PAIRED = ({kind: a.words for kind, a in ATTACKS.items() if a.is_paired i
 WHAT = {**SINGLE, **PAIRED}
 UNDETECTABLE = ("pretend", "invent")
 NVFLARE = "fedce.engines.nvflare.theirs:NVFlareFedCE"
+WORTH = "worth"
+"""The key of what each site gives, in the guarded run: the share that `fedce allocate` pays."""
 MOST_GAIN, LEAST_KEPT, MOST_LOSS = 0.10, 0.90, 0.01
 """Aims of the guard: the most that an attacker gains, the least that the rare site keeps, the most that Dice loses."""
 
@@ -59,6 +62,7 @@ def cases(names: Sequence[str]) -> list[Case]:
 
 def _config(context: Context, method: Method, seed: int, case: Case | None, leave_out: Sequence[str] = ()) -> Config:
     plant = dict.fromkeys(case.attackers, case.kind) if case else {}
+    ballots = {} if method.guard == "standard" else {"worth": WorthConfig(every=0)}
     return context.config.model_copy(
         update={
             "algorithm": method.table,
@@ -66,6 +70,7 @@ def _config(context: Context, method: Method, seed: int, case: Case | None, leav
             "guard": method.guard,
             "freerider": FreeRiderConfig(plant=plant),
             "leave_out": tuple(leave_out),
+            **ballots,
         }
     )
 
@@ -82,6 +87,28 @@ def trainings(context: Context) -> list[Config]:
     return found
 
 
+Shares = Callable[[Result], Mapping[str, float]]
+"""The shares of a run that an attacker may want to raise."""
+
+
+def contributions_of(result: Result) -> Mapping[str, float]:
+    return result.contributions
+
+
+def worth_of(result: Result) -> Mapping[str, float]:
+    """What each site gives; a member that no ballot was about gives nothing."""
+    found: Mapping[str, float] = result.values["worth"]["share"]
+    return {site: found.get(site, 0.0) for site in result.contributions}
+
+
+def has_worth(context: Context) -> bool:
+    """Whether every guarded run says what each site gives; small federations and runs of few rounds do not."""
+    rows, guarded = cases(context.names), methods()["guarded"]
+    pairs = [(None, left) for left in {case.absent for case in rows}] + [(case, ()) for case in rows]
+    configs = [_config(context, guarded, seed, case, left) for seed in context.seeds for case, left in pairs]
+    return all((context.result(config).values.get("worth") or {}).get("share") for config in configs)
+
+
 @dataclass(frozen=True)
 class Effect:
     """The effect of an attack, mean over the seeds."""
@@ -96,12 +123,12 @@ class Effect:
     """The largest gain with any seed."""
 
 
-def effect(context: Context, method: Method, case: Case) -> Effect:
+def effect(context: Context, method: Method, case: Case, shares: Shares = contributions_of) -> Effect:
     gains, kept, dice = [], [], []
     for seed in context.seeds:
         honest = context.result(_config(context, method, seed, None, case.absent))
         attacked = context.result(_config(context, method, seed, case))
-        before, after = honest.contributions, attacked.contributions
+        before, after = shares(honest), shares(attacked)
         rare = max((site for site in before if site not in case.attackers), key=lambda site: before[site])
         gains.append(sum(after[site] for site in case.attackers) / sum(before[site] for site in case.attackers) - 1)
         kept.append(after[rare] / before[rare])
@@ -110,20 +137,24 @@ def effect(context: Context, method: Method, case: Case) -> Effect:
 
 
 def evaluate(context: Context) -> Outcome:
-    compared = methods()
-    rows = cases(context.names)
+    rows, compared = cases(context.names), methods()
     found = {key: {case: effect(context, method, case) for case in rows} for key, method in compared.items()}
+    titles = {key: method.title for key, method in compared.items()}
+    if has_worth(context):
+        titles[WORTH] = "Worth, guarded"
+        found[WORTH] = {case: effect(context, compared["guarded"], case, worth_of) for case in rows}
     table = Table(
         "attacks",
-        "Share gained by the attackers (%), share kept by the honest site with the highest contribution (%), and "
-        "change of the mean test Dice (points); each is compared with a run of the same method with honest sites only.",
+        "Share gained by the attackers (%), share kept by the honest site with the highest share (%), and change of the "
+        "mean test Dice (points); each is compared with a run of the same method with honest sites only. Worth is what "
+        "each site gives to the others in the run of guarded FedCE.",
         [
             "attack",
             "attackers",
-            *(f"{m.title}: {what}" for m in compared.values() for what in ("gain", "rare keeps", "Dice")),
+            *(f"{title}: {what}" for title in titles.values() for what in ("gain", "rare keeps", "Dice")),
         ],
         [
-            [case.kind, str(len(case.attackers))] + [cell for key in compared for cell in _cells(found[key][case])]
+            [case.kind, str(len(case.attackers))] + [cell for key in titles for cell in _cells(found[key][case])]
             for case in rows
         ],
         digits=1,
@@ -145,7 +176,7 @@ def evaluate(context: Context) -> Outcome:
         ["attack", "what the site does"],
         [[kind, WHAT[kind]] for kind in dict.fromkeys(case.kind for case in rows)],
     )
-    return Outcome("robustness", TITLE, _findings(found, rows), [table, absent, kinds])
+    return Outcome("robustness", TITLE, _findings(found, rows, titles), [table, absent, kinds])
 
 
 def _cells(found: Effect) -> list[Cell]:
@@ -162,19 +193,24 @@ def _absent_dice(context: Context, left: Sequence[str]) -> float:
     return mean(left) - mean(()) if left else mean(())
 
 
-def _findings(found: Mapping[str, Mapping[Case, Effect]], rows: Sequence[Case]) -> list[str]:
+def _findings(
+    found: Mapping[str, Mapping[Case, Effect]], rows: Sequence[Case], titles: Mapping[str, str]
+) -> list[str]:
     guarded = found["guarded"]
-    tried = [case for case in rows if case.kind not in UNDETECTABLE]
+    countable = [case for case in rows if case.kind not in UNDETECTABLE]
     sentences = []
-    for key, method in methods().items():
+    for key, title in titles.items():
+        # A lie about the model's own service, or a made-up direction, pays nothing in worth: there every row counts.
+        tried = list(rows) if key == WORTH else countable
         effects = [found[key][case] for case in tried]
         best = max(tried, key=lambda case: found[key][case].gain)
         sentences.append(
-            f"{method.title}: {_n(e.gain <= MOST_GAIN for e in effects)} attacks gain at most {_percent(MOST_GAIN)}; "
+            f"{title}: {_n(e.gain <= MOST_GAIN for e in effects)} attacks gain at most {_percent(MOST_GAIN)}; "
             f"the most successful gains {_percent(found[key][best].gain, '+')} ({_name(best)}). The rare site keeps at "
             f"least {_percent(LEAST_KEPT)} of its share in {_n(e.kept >= LEAST_KEPT for e in effects)}; the mean Dice "
             f"falls by at most {100 * MOST_LOSS:.0f} point in {_n(e.dice >= -MOST_LOSS for e in effects)}."
         )
+    tried = countable
     worst = max(tried, key=lambda case: guarded[case].worst_gain)
     sentences.append(
         f"With the guard, the highest gain of any seed is {_percent(guarded[worst].worst_gain, '+')} ({_name(worst)})."
