@@ -304,6 +304,78 @@ def test_where_nothing_fits_the_message_says_what_was_found(tmp_path: Path):
     assert "--set data.images='scans/day*/T2-*.nii.gz' --set data.masks='drawn contours/*.nii.gz'" in line
 
 
+def write_pair(images: Path, masks: Path, name: str, i: int = 0) -> None:
+    """A grey image and its mask as PNG files."""
+    for folder, values in ((images, volume(i)[:, :, 1]), (masks, mask(255)[:, :, 1])):
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(values.astype(np.uint8)).save(folder / f"{name}.png")
+
+
+PARTS = {"train": 4, "val": 2, "test": 3}
+
+
+@pytest.mark.parametrize("where", ["{part}/{kind}", "{kind}/{part}"])
+def test_folders_of_train_val_and_test_are_the_split(tmp_path: Path, where: str):
+    for site in SITES:
+        for part, n in PARTS.items():
+            for i in range(n):
+                folders = [tmp_path / site / where.format(part=part, kind=kind) for kind in ("images", "masks")]
+                write_pair(*folders, str(i), i)
+    sites = load_sites(tmp_path)
+    assert sites.recognised.startswith("images and masks in folders of train, validation and test")
+    for site in sites:
+        named = {part: [site.files[row] for row in rows] for part, rows in site.split.parts.items()}
+        assert named == {
+            "train": [f"train/{i}" for i in range(4)],
+            "validation": ["val/0", "val/1"],
+            "test": [f"test/{i}" for i in range(3)],
+        }
+
+
+def test_folders_without_one_part_of_the_split_are_refused_with_keys_that_work(tmp_path: Path):
+    for site in SITES:
+        for part in ("Train", "Test"):
+            for i in range(3):
+                write_pair(tmp_path / site / part / "images", tmp_path / site / part / "labels", str(i), i)
+    with pytest.raises(DataError, match="has folders for test and train but none for validation") as refused:
+        load_sites(tmp_path)
+    images, masks = (str(refused.value).split(f"data.{key}='")[1].split("'")[0] for key in ("images", "masks"))
+    sites = load_sites(tmp_path, images=images, masks=masks)
+    assert [len(site.files) for site in sites] == [6, 6]
+
+
+def test_train_val_and_test_are_not_taken_for_hospitals(tmp_path: Path):
+    for part, n in PARTS.items():
+        for i in range(2 * n):
+            write_pair(tmp_path / part / "images", tmp_path / part / "masks", f"{SITES[i % 2]}_{i}", i)
+    with pytest.raises(DataError, match=r"is one site's folder or one data set .*18 cases"):
+        load_sites(tmp_path)
+    sites = load_sites(tmp_path, site_pattern="([a-z]+)_.*")
+    assert {site.name: len(site.split.test) for site in sites} == {"north": 3, "south": 3}
+
+
+def test_files_that_are_not_read_get_no_keys_that_would_not_help(tmp_path: Path):
+    for site in SITES:
+        for kind in ("images", "masks"):
+            (tmp_path / site / kind).mkdir(parents=True)
+            np.save(tmp_path / site / kind / "0.npy", mask())
+    with pytest.raises(DataError, match=r"1 \.npy in images.*\.npy files are not read; save them as PNG") as refused:
+        load_sites(tmp_path)
+    assert "data.images" not in str(refused.value)
+    assert "data.format=package.module:NAME" in str(refused.value)
+
+
+def test_keys_are_proposed_for_all_parts_of_a_split(tmp_path: Path):
+    for site in SITES:
+        for part in PARTS:
+            for i in range(3):
+                write_pair(tmp_path / site / part / "scans", tmp_path / site / part / "outlines_gt", f"{part}{i}", i)
+    with pytest.raises(DataError, match=r"data\.images='\*/scans/\*\.png' --set data\.masks='\*/outlines_gt/\*\.png'"):
+        load_sites(tmp_path)
+    sites = load_sites(tmp_path, images="*/scans/*.png", masks="*/outlines_gt/*.png")
+    assert [len(site.files) for site in sites] == [9, 9]
+
+
 def test_an_empty_site_is_called_empty(tmp_path: Path):
     for site in SITES:
         nnunet(tmp_path / site)

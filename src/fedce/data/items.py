@@ -25,7 +25,7 @@ class Item:
     mask: File
     case: str
     part: str | None = None
-    """train, validation or test, if a datalist states it."""
+    """train, validation or test, if a datalist or a folder states it."""
     site: str = ""
     """The site, if the data set's own list or table states it."""
 
@@ -86,8 +86,11 @@ def with_cases(
 
 
 def group_of(pattern: str, name: str) -> str:
-    """The first group of a pattern in a name, or the whole name without a group; "" if the pattern does not fit."""
-    match = re.fullmatch(pattern, name)
+    """The first group of a pattern in a name, or the whole name without a group; "" if the pattern does not fit.
+
+    Where files lie in several folders, a name is a path; a pattern may fit the whole path or its last part.
+    """
+    match = re.fullmatch(pattern, name) or re.fullmatch(pattern, name.rpartition("/")[2])
     return "" if match is None else next((group for group in match.groups() if group), match[0])
 
 

@@ -1,7 +1,7 @@
 """How one folder is laid out: images and masks in folders, by suffix, in a folder for each patient, or as BIDS."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,9 +12,11 @@ from fedce.data.formats import FORMATS, NOT_READ, Format, Formats, ending
 from fedce.data.items import Item, SiteFiles, cases_by_file, with_cases
 from fedce.data.patterns import Match, by_patterns, is_readable
 from fedce.data.seen import seen_in
+from fedce.data.splits import NAMES, PART_FOLDERS
 
 IN_FOLDERS, BY_SUFFIX, OF_PATIENTS = "images and masks in folders", "images and masks by suffix", "a folder a patient"
 NNUNET, DECATHLON, BIDS, STATED = "nnU-Net folders", "Decathlon folders", "BIDS tree", "stated patterns"
+IN_PARTS = "images and masks in folders of train, validation and test"
 # Patterns of images and masks that are tried, in this order, without data.images and data.masks. The * is what the
 # names of an image and of its mask have in common.
 LAYOUTS = (
@@ -39,7 +41,14 @@ BIDS_MASKS = frozenset(("mask", "dseg", "seg", "roi", "label"))
 def is_one_data_set(folder: Path) -> bool:
     """Whether the folder holds images itself, and not a folder for each site."""
     names = {path.name for path in folder.iterdir() if path.is_dir()}
-    return any(own <= names for own in ONE_DATA_SET) or any(name.startswith("sub-") for name in names)
+    if any(own <= names for own in ONE_DATA_SET) or any(name.startswith("sub-") for name in names):
+        return True
+    # One part alone may be the name of a hospital's folder; all of them are not hospitals.
+    return "train" in {PART_FOLDERS.get(name.lower()) for name in names} and len(_parts_in(names)) > 1
+
+
+def _parts_in(names: Iterable[str]) -> set[str]:
+    return {PART_FOLDERS[name.lower()] for name in names if name.lower() in PART_FOLDERS}
 
 
 def files_in(folder: Path, site: str, config: DataConfig, problems: Problems) -> SiteFiles:
@@ -52,6 +61,9 @@ def files_in(folder: Path, site: str, config: DataConfig, problems: Problems) ->
         about = described(folder)
     if not best.both and not (best.images and best.masks) and not _is_begun(best):
         problems.add(_nothing(folder, site, config, formats, searched))
+        return SiteFiles()
+    if best.parts and (lacking := [name for name in NAMES if name not in best.parts.values()]):
+        problems.add(_lacking(folder, site, best, lacking))
         return SiteFiles()
     titles = {f"{i:04d}": name for i, name in enumerate(about.channels)}
     is_nnunet = best.layout == DECATHLON and best.modalities != ("",)
@@ -66,6 +78,7 @@ def files_in(folder: Path, site: str, config: DataConfig, problems: Problems) ->
             formats.file(*(best.images[key][name] for name in modalities)),
             formats.file(best.masks[key]),
             best.cases.get(key, key),
+            best.parts.get(key),
         )
         for key in best.complete
     ]
@@ -82,7 +95,7 @@ def _best(folder: Path, config: DataConfig, searched: Sequence[Format]) -> Match
     if config.images and config.masks:
         return by_patterns(folder, STATED, config.images, config.masks, searched)
     found = [by_patterns(folder, *layout, searched) for layout in LAYOUTS]
-    found += [_bids(folder, searched), _of_patients(folder, searched)]
+    found += [_bids(folder, searched), _of_patients(folder, searched), *_in_parts(folder, searched)]
     # Without any pair, a layout with images and masks says best why their names do not fit.
     return max(found, key=lambda match: (len(match.both), bool(match.images and match.masks), _is_begun(match)))
 
@@ -128,6 +141,40 @@ def _bids(folder: Path, searched: Sequence[Format]) -> Match:
         own.setdefault(name, path)
         cases[key] = match[1]
     return Match(BIDS, images, masks, doubles, cases)
+
+
+def _in_parts(folder: Path, searched: Sequence[Format]) -> Iterator[Match]:
+    """Folders train, validation and test, with images and masks in each, or in the folders of images and of masks."""
+    for layout, images, masks in LAYOUTS:
+        if layout != IN_FOLDERS:
+            continue
+        above = (f"*/{images}", f"*/{masks}")
+        inside = (images.replace("/", "/*/"), masks.replace("/", "/*/"))
+        for of_images, of_masks in (above, inside):
+            match = by_patterns(folder, IN_PARTS, of_images, of_masks, searched)
+            parts = {key: PART_FOLDERS.get(key.partition("/")[0].lower(), "") for key in {*match.images, *match.masks}}
+            yield replace(
+                match,
+                images={key: own for key, own in match.images.items() if parts[key]},
+                masks={key: path for key, path in match.masks.items() if parts[key]},
+                parts={key: part for key, part in parts.items() if part},
+            )
+
+
+def _lacking(folder: Path, site: str, match: Match, lacking: Sequence[str]) -> str:
+    """What to say about folders that state only a part of the split: how to add the rest, or to draw a split."""
+    image, mask = (
+        path.relative_to(folder).parts[:-1]
+        for path in (next(iter(match.images[match.both[0]].values())), match.masks[match.both[0]])
+    )
+    stated = [
+        "/".join("*" if name.lower() in PART_FOLDERS else name for name in where) + "/*" for where in (image, mask)
+    ]
+    return (
+        f"site {site!r}: {folder} has folders for {' and '.join(sorted(set(match.parts.values())))} but none for "
+        f"{' and '.join(lacking)}; add it, or let a split be drawn from all images: "
+        f"--set data.images='{stated[0]}' --set data.masks='{stated[1]}'"
+    )
 
 
 def _of_patients(folder: Path, searched: Sequence[Format]) -> Match:

@@ -25,6 +25,8 @@ class Match:
     """Name to case, if the layout says which files are of one patient."""
     stated: tuple[str, ...] = ()
     """The modalities in the order that the experiment states."""
+    parts: Mapping[str, str] = field(default_factory=dict)
+    """Name to train, validation or test, if the layout says it."""
 
     @property
     def both(self) -> list[str]:

@@ -2,12 +2,13 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice, takewhile
 from pathlib import Path
 
 from fedce.data import dicom
-from fedce.data.formats import Format, ending
+from fedce.data.formats import FORMATS, Format, ending
+from fedce.data.splits import PART_FOLDERS
 
 MOST_FILES = 5000
 """A folder is searched for at most this many files: it may be somebody's whole disk."""
@@ -24,18 +25,33 @@ def seen_in(folder: Path, known: Sequence[Format]) -> str:
     parts = [f"{len(names)} {end} in {where or '.'}" for (where, end), names in largest[:MOST_GROUPS]]
     more = len(largest) - MOST_GROUPS
     parts += [f"files in {more} more folders"] * (more > 0)
-    return f"found {', '.join(parts)} (such as {largest[0][1][0]}); {_keys(dict(largest))}"
+    found = f"found {', '.join(parts)} (such as {largest[0][1][0]})"
+    read = {key: names for key, names in largest if any(_is_read(folder / name, known) for name in names)}
+    return f"{found}; {_keys(read) if read else _unread(groups)}"
+
+
+def _is_read(path: Path, known: Sequence[Format]) -> bool:
+    return ending(path, known) is not None or dicom.is_slice(path)
+
+
+def _unread(groups: Iterable[tuple[str, str]]) -> str:
+    ends = sorted({end for _, end in groups if end.startswith(".")})
+    names = ", ".join(dict.fromkeys(one.name for one in FORMATS))
+    what = f"{', '.join(ends)} files are not read" if ends else "none of these files is read"
+    return f"{what}; save them as {names}, or name a reader of your own, --set data.format=package.module:NAME"
 
 
 def _groups(folder: Path, known: Sequence[Format]) -> dict[tuple[str, str], list[str]]:
-    """Files by the folder that they are in, with numbers as *, and by their ending."""
+    """Files by the folder that they are in, with numbers and parts of a split as *, and by their ending."""
     found: dict[tuple[str, str], list[str]] = defaultdict(list)
     files = (path for path in folder.rglob("*") if path.is_file())
     for path in sorted(islice(files, MOST_FILES)):
         inside = path.relative_to(folder)
         if any(part.startswith(".") for part in inside.parts):
             continue
-        where = "/".join(re.sub(r"\d+", "*", part) for part in inside.parts[:-1])
+        where = "/".join(
+            "*" if part.lower() in PART_FOLDERS else re.sub(r"\d+", "*", part) for part in inside.parts[:-1]
+        )
         end = ending(path, known) or path.suffix.lower() or "files without ending"
         found[where, end].append(inside.as_posix())
     return dict(found)

@@ -39,7 +39,10 @@ def load_sites(source: str | DataConfig = "fundus6", *, notify: Notify | None = 
     config = source if isinstance(source, DataConfig) else parse({"data": {"source": str(source), **options}}).data
     found = _load(config, notify)
     if len(found) < 2:
-        raise DataError(f"a federation needs at least two sites, {config.source!r} has only {found[0].name!r}")
+        raise DataError(
+            f"a federation needs at least two sites, {config.source!r} has only {found[0].name!r}; add a folder for "
+            "each other site, or, to try it, cut this one into two sites: --set data.shards=2"
+        )
     return found
 
 

@@ -10,6 +10,12 @@ from numpy.typing import NDArray
 from fedce.base.errors import DataError
 
 NAMES = ("train", "validation", "test")
+PART_FOLDERS = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("val", "valid", "validation"), "validation"),
+    **dict.fromkeys(("test", "testing"), "test"),
+}
+"""Names of folders, in lower case, that say which part of the split their files are in."""
 
 
 @dataclass(frozen=True)
