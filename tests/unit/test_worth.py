@@ -11,7 +11,7 @@ from PIL import Image
 
 from fedce.base.config import load
 from fedce.base.errors import ConfigError
-from fedce.core.ballot import Ballot, Ballots, carried_by, models_without
+from fedce.core.ballot import REFERENCE, Ballot, Ballots, carried_by, models_without
 from fedce.core.params import weighted_sum
 from fedce.data import load_sites
 from fedce.engines.starting import execute, resume
@@ -19,7 +19,7 @@ from fedce.federation.plan import resolve
 from fedce.federation.reference import reference_images
 from fedce.record.folder import RunFolder
 from fedce.record.verify import verify
-from fedce.valuation.worth import Held, gives, middle_of, shares_of, worth_of
+from fedce.valuation.worth import Held, gives, middle_of, shares_of, with_own_losses, worth_of
 from support import Stopped, chained, contents_of, params, stopping_after
 
 TINY = {
@@ -252,6 +252,24 @@ def test_the_site_whose_absence_hurts_the_others_gives_most():
     assert found.value["south"] == pytest.approx(0.2)
     assert found.carried["south"] == pytest.approx(1.5 / 4)
     assert found.signal > 0.5
+
+
+def test_own_losses_count_by_their_part_in_all_losses():
+    """By hand: the others lose 0.3 in all, the sites themselves 0.1, half of it west; a gain counts as no loss."""
+    lost = np.zeros((4, 4))
+    lost[0, 1:] = 0.1
+    lost[1, 1], lost[2, 2], lost[3, 3] = 0.03, 0.02, 0.05
+    lost[0, 0] = -0.5
+    share = np.array([0.4, 0.3, 0.2, 0.1])
+    found = with_own_losses(share, Held.of([ballot(lost)] * 2, SITES), 0.8)
+    assert found == pytest.approx(0.8 * share + 0.2 * np.array([0, 0.3, 0.2, 0.5]))
+    assert with_own_losses(share, Held.of([ballot(lost)] * 2, SITES), 0.0) == pytest.approx(share)
+
+
+def test_nobody_s_own_loss_is_known_from_a_reference_set():
+    held = Held.of([Ballot(SITES, {REFERENCE: (0.8, 0.7, 0.8, 0.8, 0.6)})], SITES)
+    share = np.array([0.4, 0.3, 0.2, 0.1])
+    assert with_own_losses(share, held, 1.0).tolist() == share.tolist()
 
 
 def test_sites_that_differ_in_nothing_get_equal_shares():

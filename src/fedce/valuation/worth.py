@@ -16,9 +16,9 @@ from fedce.core.ballot import REFERENCE, Ballot
 from fedce.core.scoring import LEVEL
 
 Floats = NDArray[np.float64]
-By = Literal["all", "others", "middle of others"]
-"""Whose losses count: the mean of all scorers, the mean of the others, or the median of the others' votes."""
-RULE = 2
+By = Literal["all", "middle of others"]
+"""Whose losses count: the mean of all scorers, or the median of the others' votes."""
+RULE = 3
 """The number of the rule by which worth follows from ballots; a run is checked by its own rule alone."""
 N_DRAWS = 2000
 LEAST_SCORE = 0.01
@@ -115,6 +115,11 @@ class Held:
         return found
 
     @property
+    def to_others(self) -> Floats:
+        """What the others lose: `lost`, without what a site says of its own absence."""
+        return np.where(self.is_own, np.nan, self.lost)
+
+    @property
     def is_own(self) -> NDArray[np.bool_]:
         """(sites, scorers): whether the scorer is the site itself."""
         return np.array([[site == scorer for scorer in self.scorers] for site in self.sites])
@@ -141,8 +146,8 @@ def gives(held: Held, by: By) -> Floats:
 
     A reference set belongs to nobody and is believed.
     """
-    votes = held.lost if by == "all" or held.scorers == (REFERENCE,) else np.where(held.is_own, np.nan, held.lost)
     is_vote = by == "middle of others" and held.scorers != (REFERENCE,)
+    votes = held.to_others if is_vote else held.lost
     lost = middle_of(votes) if is_vote else _mean_known(votes, axis=2)
     whole = _mean_known(np.where(np.isnan(votes), np.nan, held.base[:, None, :]), axis=2)
     found: Floats = np.log(np.maximum(whole, LEAST_SCORE)) - np.log(np.maximum(whole - lost, LEAST_SCORE))
@@ -212,16 +217,29 @@ class Carried:
         return np.maximum(found, 0.0)
 
 
-def combined(carried: Floats, votes: Floats, signal: float, part_carried: float) -> Floats:
+def combined(carried: Floats, votes: Floats, signal: float) -> Floats:
     """Shares from both measurements, (..., sites); votes are put on the scale of what is carried, by their signal.
 
-    >>> combined(np.array([0.4, 0.3, 0.3]), np.array([1.0, 1.0, 1.0]), 1.0, 1.0).round(3).tolist()
+    >>> combined(np.array([0.4, 0.3, 0.3]), np.array([1.0, 1.0, 1.0]), 1.0).round(3).tolist()
     [0.533, 0.233, 0.233]
     """
     n = carried.shape[-1]
     spread = carried.std(axis=-1, keepdims=True)
-    apart = part_carried * (carried - 1 / n) + signal * spread * _standard(votes)
+    apart = (carried - 1 / n) + signal * spread * _standard(votes)
     return shares_of(1 / n + STEEPNESS * apart)
+
+
+def with_own_losses(share: Floats, held: Held, signal: float) -> Floats:
+    """Shares of what is given to all sites: `share`, and what each site itself loses without its part in the model.
+
+    Both count as they do in Dice: own losses by their part in all losses, as far as the votes are signal.
+    """
+    lost = _mean_known(held.lost, axis=0)
+    own = np.maximum(np.nan_to_num(np.where(held.is_own, lost, 0.0)).sum(axis=1), 0.0)
+    of_others = np.maximum(np.nan_to_num(np.where(held.is_own, 0.0, lost)).sum(axis=1), 0.0).sum()
+    part = own.sum() / (own.sum() + of_others) if own.sum() > 0 else 0.0
+    found: Floats = (1 - signal * part) * share + signal * part * shares_of(own)
+    return found
 
 
 def _standard(values: Floats) -> Floats:
@@ -246,16 +264,14 @@ def worth_of(ballots: Sequence[Ballot], sites: Sequence[str], reached: float, se
     weights = left_to_learn(held, reached)
     carried = Carried.of(held.carried)
     to_others = Votes.of(gives(held, "middle of others"), weights)
-    raw = combined(carried.share, to_others.value, to_others.signal, 1.0)
-    again = combined(carried.drawn(rng), to_others.drawn(rng), to_others.signal, 1.0)
+    raw = combined(carried.share, to_others.value, to_others.signal)
+    again = combined(carried.drawn(rng), to_others.drawn(rng), to_others.signal)
     spread = float(raw.var(ddof=1))
     signal = max(0.0, 1 - float(again.var(axis=0, ddof=1).mean()) / spread) if spread > 0 else 0.0
     kept = max(signal, LEAST_KEPT)
     share = kept * raw + (1 - kept) / n
     low, high = np.quantile(again, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
-    whole = Votes.of(gives(held, "all"), weights)
-    rest = Votes.of(gives(held, "others"), weights)
-    own = n * whole.value - (n - 1) * rest.value
+    whole = with_own_losses(share, held, Votes.of(gives(held, "all"), weights).signal)
     lost = _mean_known(held.lost, axis=0)
 
     def by_site(values: Floats) -> dict[str, float]:
@@ -265,9 +281,9 @@ def worth_of(ballots: Sequence[Ballot], sites: Sequence[str], reached: float, se
         share=by_site(share),
         low=by_site(np.minimum(low, share)),
         high=by_site(np.maximum(high, share)),
-        value=by_site(np.nan_to_num(_mean_known(np.where(held.is_own, np.nan, lost), axis=1))),
+        value=by_site(np.nan_to_num(_mean_known(_mean_known(held.to_others, axis=0), axis=1))),
         carried=by_site(carried.share),
-        whole=by_site(combined(carried.share, own, whole.signal, 0.5)),
+        whole=by_site(whole),
         matrix={
             site: {scorer: float(x) for scorer, x in zip(held.scorers, row, strict=True) if not np.isnan(x)}
             for site, row in zip(sites, lost, strict=True)
