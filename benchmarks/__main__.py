@@ -25,6 +25,7 @@ ROOT = Path(__file__).parents[1]
 PAGE = Path(__file__).with_name("RESULTS.md")
 ALL = {
     "overhead": "The local engine against a plain loop",
+    "roofline": "A training step against the machine",
     "volumes": "Volumes against a plain loop",
     "methods": "Methods against FedAvg",
     "job": "The same job on other engines",

@@ -1,20 +1,26 @@
 """A round of the local engine over a plain PyTorch loop that does the same work, with one worker and with two.
 
 The loop is FedCE as one would write it in a script (benchmarks/contestants/bare_loop.py): networks and optimizers of
-each site, state dicts, the same batches, the same two validations a round, no records. fundus6, whose sites are as
-unequal as the paper's. All runs take turns in this process, so that the machine's load cancels; a run's figure is its
-median round, ledger and checkpoints included.
+each site, state dicts, the same batches, the same two validations a round, no records, no ballots. fundus6, whose sites
+are as unequal as the paper's; larger images with fewer of them. Loop and engine take turns, so that the machine's load
+cancels. The loop has a process of its own, because the engine changes how its process keeps memory. A run's figure is
+its median round, ledger and checkpoints included: seconds, and with one worker CPU seconds.
 
 The largest site limits what two workers can reach: a round can't end before its largest site.
 
     python -m benchmarks.overhead [--repeats 5]
 """
 
+import json
+import os
+import subprocess
+import sys
 import tempfile
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from time import perf_counter
+from time import perf_counter, process_time
 
 import torch
 from benchmarks.contestants.bare_loop import Loop
@@ -26,7 +32,18 @@ import fedce
 from fedce.federation.session import Observer
 from fedce.record.folder import RunFolder
 
-N_ROUNDS = 10
+ROUNDS = {64: 10, 128: 5, 256: 4}
+"""Rounds of a run, by the size of the images."""
+SCALES = {64: "demo", 128: "tiny", 256: "tiny"}
+
+
+def sites_at(size: int) -> fedce.Sites:
+    return fedce.load_sites("fundus6", scale=SCALES[size], size=size)
+
+
+def clock_for(n_workers: int) -> Callable[[], float]:
+    """CPU seconds of one process are not those that other programs take."""
+    return process_time if n_workers == 1 else perf_counter
 
 
 def sites_of(sites: fedce.Sites) -> dict[str, Site]:
@@ -46,19 +63,32 @@ def network_for(sites: fedce.Sites):
     return UNet(2, sites.n_channels, len(sites.classes), (16, 32, 64, 128), (2, 2, 2), norm="batch")
 
 
-def loop(sites: fedce.Sites, n_workers: int) -> float:
-    made = Loop(sites_of(sites), lambda: network_for(sites), n_workers)
-    return median(made.run(N_ROUNDS)[1:])  # The first round warms caches and has no second validation.
+def looped(size: int, n_workers: int) -> float:
+    """Seconds of a round of the loop in this process."""
+    torch.set_num_threads(1)
+    sites = sites_at(size)
+    made = Loop(sites_of(sites), lambda: network_for(sites), n_workers, clock=clock_for(n_workers))
+    rounds = made.run(ROUNDS[size])
+    return median(rounds[1:])  # The first round warms caches and has no second validation.
 
 
-def engine(sites: fedce.Sites, n_workers: int) -> tuple[float, float]:
+def loop(size: int, n_workers: int) -> float:
+    """The same in a process of its own, with the memory of any other program."""
+    code = f"from benchmarks.overhead import looped; print(looped({size}, {n_workers}))"
+    env = {key: value for key, value in os.environ.items() if key != "THP_MEM_ALLOC_ENABLE"}
+    shown = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, env=env).stdout
+    return float(json.loads(shown.splitlines()[-1]))
+
+
+def engine(size: int, n_workers: int) -> tuple[float, float]:
     """Seconds of a round; and the most that two workers could gain over one, by the seconds of each site."""
     ends: list[float] = []
+    clock, sites = clock_for(n_workers), sites_at(size)
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
-        observer = Observer(start=lambda *_: ends.append(perf_counter()), round=lambda _: ends.append(perf_counter()))
-        settings = {"recipe": "small", "engine.workers": n_workers}
-        fedce.run(sites, rounds=N_ROUNDS, out=out, progress=observer, settings=settings)
+        observer = Observer(start=lambda *_: ends.append(clock()), round=lambda _: ends.append(clock()))
+        settings = {"recipe": "small", "engine.workers": n_workers, "data.size": size, "worth.every": 0}
+        fedce.run(sites, rounds=ROUNDS[size], out=out, progress=observer, settings=settings)
         rounds = [[facts.seconds for facts in done.sites.values()] for done in RunFolder(out).rounds()]
     possible = median(sum(seconds) / max(sum(seconds) / 2, max(seconds)) for seconds in rounds[1:])
     return median(after - before for before, after in pairwise(ends[1:])), possible
@@ -66,18 +96,19 @@ def engine(sites: fedce.Sites, n_workers: int) -> tuple[float, float]:
 
 def measure(repeats: int) -> list[Figure]:
     torch.set_num_threads(1)
-    sites = fedce.load_sites("fundus6", scale="demo")
-    engine(sites, 1)
+    engine(64, 1)
     found: list[dict[str, float]] = []
     for _ in range(repeats):
-        one, possible = engine(sites, 1)
+        one, possible = engine(64, 1)
+        sizes = {f"{what} {size}": run(size) for size in (128, 256) for what, run in ONE_WORKER.items()}
         found.append(
             {
-                "loop 1": loop(sites, 1),
+                "loop 1": loop(64, 1),
                 "engine 1": one,
-                "loop 2": loop(sites, 2),
-                "engine 2": engine(sites, 2)[0],
+                "loop 2": loop(64, 2),
+                "engine 2": engine(64, 2)[0],
                 "possible": possible,
+                **sizes,
             }
         )
 
@@ -86,12 +117,17 @@ def measure(repeats: int) -> list[Figure]:
 
     return [
         Figure("engine / plain loop, one worker", ratio("engine 1", "loop 1"), at_most=1.03),
+        Figure("the same, images of 128x128", ratio("engine 128", "loop 128"), at_most=0.75),
+        Figure("the same, images of 256x256", ratio("engine 256", "loop 256"), at_most=0.75),
         Figure("engine / plain loop in two processes, two workers", ratio("engine 2", "loop 2"), at_most=1.10),
         Figure("one worker / two workers, unequal sites", ratio("engine 1", "engine 2"), at_least=1.8),
         Figure("the most that could be, by the sites' own seconds", [run["possible"] for run in found]),
         Figure("plain loop: one process / two", ratio("loop 1", "loop 2")),
         Figure("a round of the engine, one worker", [run["engine 1"] for run in found], "s"),
     ]
+
+
+ONE_WORKER = {"loop": lambda size: loop(size, 1), "engine": lambda size: engine(size, 1)[0]}
 
 
 if __name__ == "__main__":

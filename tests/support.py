@@ -53,7 +53,7 @@ class FakeSite:
         self.name, self.n_train = name, n_train
         self.update, self.score_of, self.loss_now = np.array(update, np.float32), score, loss
         self.n_scored = 0
-        self.kept: list[tuple[Params, float]] = []
+        self.last: list[tuple[Params, float]] = []
 
     def train(self, w: Params, round_no: int, moments: Moments, pull: Pull | None = None) -> Trained:
         vector = w.vector + self.update
@@ -70,11 +70,11 @@ class FakeSite:
         return self.scores([w])[0]
 
     def scores(self, models: Sequence[Params]) -> tuple[float, ...]:
-        known = {id(w) for w, _ in self.kept}
+        known = {id(w) for w, _ in self.last}
         if new := [w for w in models if id(w) not in known]:
             self.n_scored += len(new)
-            self.kept = [*(one for one in self.kept if any(one[0] is w for w in models)), *self._scored(new)]
-        return tuple(next(score for kept, score in self.kept if kept is w) for w in models)
+            self.last = [*(one for one in self.last if any(one[0] is w for w in models)), *self._scored(new)]
+        return tuple(next(score for kept, score in self.last if kept is w) for w in models)
 
     def _scored(self, models: Sequence[Params]) -> list[tuple[Params, float]]:
         return [(w, self.score_of(w)) for w in models]

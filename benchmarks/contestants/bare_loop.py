@@ -33,8 +33,10 @@ class Loop:
         make_network: Callable[[], nn.Module],
         n_workers: int,
         note: Callable[..., None] = lambda site, **values: None,
+        clock: Callable[[], float] = perf_counter,
     ) -> None:
         self.sites, self.make_network, self.n_workers, self.note = sites, make_network, n_workers, note
+        self.clock = clock
         self.names = sorted(sites, key=lambda name: -len(sites[name].train))
         self.scratch = make_network()
         self.w = {key: shared(value) for key, value in self.scratch.state_dict().items()}
@@ -93,10 +95,10 @@ class Loop:
         rho: Weights = dict.fromkeys(self.names, 1 / n)
         credit = dict.fromkeys(self.names, 0.0)
         for round_no in range(n_rounds):
-            start = perf_counter()
+            start = self.clock()
             errors = self._ask("train", rho if round_no else dict.fromkeys(self.names))
             rho = self._aggregate(rho, credit, errors if round_no else dict.fromkeys(self.names, 1 / n))
-            seconds.append(perf_counter() - start)
+            seconds.append(self.clock() - start)
         self._ask("test", dict.fromkeys(self.names))
         for _ in self.workers:
             self.tasks.put(None)

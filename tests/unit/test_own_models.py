@@ -12,7 +12,7 @@ from fedce.base.config import load
 from fedce.core.messages import Evaluation, Reply, Task
 from fedce.core.site import Memory, Solo
 from fedce.engines.starting import execute, resume
-from fedce.learning.learner import Schedule
+from fedce.learning.schedule import Schedule
 from fedce.record.folder import RunFolder
 from fedce.record.verify import verify
 from fedce.site.own import ForItself, with_own_models

@@ -27,11 +27,13 @@ def hospital(n_cases: int, n_images: int, is_volume: bool = False) -> Hospital:
     split = Split(rows[-1:], rows[:n], rows[n : 2 * n])
     data = SiteData("north", images, np.ones_like(images), tuple(map(str, rows)), tuple(cases), split, origins)
 
-    def counts(model, batch):
+    def counts(models, batch):
+        learner.passes.append(list(models))
         found = batch.images[:, 0, 0, 0].astype(np.int64)[:, None]
-        return Counts(found, np.full_like(found, 200))
+        return [Counts(found, np.full_like(found, 200)) for _ in models]
 
-    learner = SimpleNamespace(batch=lambda images, masks, labelled: SimpleNamespace(images=images), counts=counts)
+    made = lambda images, masks, labelled: SimpleNamespace(images=images)  # noqa: E731
+    learner = SimpleNamespace(batch=made, counts=counts, passes=[])
     return Hospital(data, learner, ("organ",), 0)
 
 
@@ -42,6 +44,17 @@ def test_a_site_is_the_mean_of_its_cases(is_volume: bool):
     assert found.test_dice_by_class == {"organ": pytest.approx(0.025)}
     low, high = found.test_interval
     assert 0 <= low < 0.025 < high <= 0.05
+
+
+def test_models_that_were_scored_together_are_not_scored_again():
+    site, first, second = hospital(5, 2), params([1.0]), params([2.0])
+    scores = site.scores([first, second, first])
+    assert scores == (pytest.approx(0.02),) * 3
+    assert [site.score(first), site.score(second)] == list(scores[:2])
+    assert len(site.score_replicates(first)) == N_REPLICATES
+    assert site.learner.passes == [[first, second]]
+    site.score(params([1.0]))  # Another model, even if its numbers are the same.
+    assert len(site.learner.passes) == 2
 
 
 def test_images_of_a_case_are_resampled_together():
