@@ -188,6 +188,15 @@ def _start_as(federation: Federation, node: str, site: str) -> None:
     federation.folder, federation.node_security[site], federation.port_by_site[site] = homes, security, kept
 
 
+def test_an_experiment_may_leave_a_plan_to_the_sites(tmp_path: Path, fedce):
+    (tmp_path / "plan.toml").write_text('recipe = "plan"\nrounds = 7\n')
+    done = fedce("deploy", "flower", tmp_path / "plan.toml", "--out", tmp_path / "app")
+    assert done.exit_code == 0, done.output
+    config = load(tmp_path / "app" / "fedce_app" / "experiment.toml")
+    assert (config.rounds, "rounds" in config.unplanned) == (7, False)
+    assert {"train.loss", "model.channels", "data.size"} < set(config.unplanned)
+
+
 def test_the_superlink_of_a_trial_asks_for_a_credential(tmp_path: Path, images: Path):
     """Without it, any account of the machine could submit an app, which is code, or join."""
     with Programs(tmp_path / "logs", {**QUIET, **credential()}) as programs:
