@@ -21,7 +21,7 @@ from benchmarks.relay import Relay
 
 from fedce.base.config import load
 from fedce.base.errors import EngineError
-from fedce.engines.flower.launch import QUIET, Federation
+from fedce.engines.flower.launch import QUIET, Federation, credential
 from fedce.engines.launching import Programs
 from fedce.record.entries import Join
 from fedce.record.folder import RunFolder
@@ -186,6 +186,34 @@ def _start_as(federation: Federation, node: str, site: str) -> None:
     federation.programs.running[f"supernode-{node}"] = federation.programs.running.pop(f"supernode-{site}")
     federation.programs.running[f"supernode-{site}"] = running
     federation.folder, federation.node_security[site], federation.port_by_site[site] = homes, security, kept
+
+
+def test_an_experiment_may_leave_a_plan_to_the_sites(tmp_path: Path, fedce):
+    (tmp_path / "plan.toml").write_text('recipe = "plan"\nrounds = 7\n')
+    done = fedce("deploy", "flower", tmp_path / "plan.toml", "--out", tmp_path / "app")
+    assert done.exit_code == 0, done.output
+    config = load(tmp_path / "app" / "fedce_app" / "experiment.toml")
+    assert (config.rounds, "rounds" in config.unplanned) == (7, False)
+    assert {"train.loss", "model.channels", "data.size"} < set(config.unplanned)
+
+
+def test_the_superlink_of_a_trial_asks_for_a_credential(tmp_path: Path, images: Path):
+    """Without it, any account of the machine could submit an app, which is code, or join."""
+    with Programs(tmp_path / "logs", {**QUIET, **credential()}) as programs:
+        federation = Federation(programs, tmp_path / "engine", HOSPITALS, str(images))
+        federation.start_superlink()
+        asked = ("supernode", "list", "here", "--format", "json")
+        wait_for(lambda: federation.flwr(*asked).get("success"), LIMIT, "its own programs are answered")
+        own = dict(programs.environment)
+        del programs.environment["FEDCE_LOOPBACK_TOKEN"]
+        refused = federation.flwr(*asked)
+        assert not refused.get("success")
+        federation.start_supernode("east")
+        wait_for(lambda: "401" in programs.tail("supernode-east"), LIMIT, "a node without it is refused")
+        programs.environment["FEDCE_LOOPBACK_TOKEN"] = "0" * 64
+        assert not federation.flwr(*asked).get("success"), "a made-up one is none"
+        programs.environment.update(own)
+        assert federation.flwr(*asked)["nodes"] == [], "and nobody has joined"
 
 
 def test_deploy_writes_an_app_that_flower_builds(tmp_path: Path, images: Path, fedce):

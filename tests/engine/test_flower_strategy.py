@@ -126,6 +126,39 @@ def test_a_restarted_node_keeps_its_credit_by_its_name():
     assert strategy.shares["b"] == pytest.approx(before, abs=0.1)
 
 
+def named(node: int, site: str) -> Context:
+    return Context(run_id=1, node_id=node, node_config={"site": site}, state=RecordDict(), run_config={})
+
+
+def test_a_name_belongs_to_the_node_that_came_with_it(caplog):
+    strategy, wire = FedCE(fraction_evaluate=0.0), wire_of()
+    run_rounds(strategy, wire, 1, 1)
+    # A lower number, which would come first, and a third node that changes its own name.
+    wire.contexts[5] = named(5, "b")
+    wire.contexts[33] = named(33, "a")
+    honest = FedCE(fraction_evaluate=0.0)
+    without = wire_of()
+    run_rounds(honest, without, 1, 1)
+    del without.contexts[33]
+    run_rounds(strategy, wire, 2, 2)
+    run_rounds(honest, without, 2, 2)
+    assert "the reply of node 5 is refused: node 22 is 'b'" in caplog.text
+    assert "the reply of node 33 is refused: node 11 is 'a'" in caplog.text
+    assert strategy.shares == honest.shares
+    assert np.array_equal(strategy.state.params.vector, honest.state.params.vector)
+
+
+@pytest.mark.parametrize("authenticated", [False, True])
+def test_a_key_holds_a_name_while_its_node_is_away(authenticated: bool):
+    strategy, wire = FedCE(fraction_evaluate=0.0, authenticated=authenticated), wire_of()
+    run_rounds(strategy, wire, 1, 1)
+    del wire.contexts[22]
+    wire.contexts[44] = named(44, "b")
+    run_rounds(strategy, wire, 2, 2)
+    assert strategy.state.rho.get("b", 0) == 0 if authenticated else strategy.state.rho["b"] > 0
+    assert (strategy.site_by_node.get(44) == "b") is not authenticated
+
+
 def run_rounds(strategy: FedCE, wire: Wire, first: int, last: int) -> None:
     arrays = ArrayRecord({"w": Array(np.zeros(3, np.float32))})
     if strategy.state is not None:

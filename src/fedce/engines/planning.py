@@ -1,7 +1,7 @@
 """Before round 1: the coordinator collects the sites' fingerprints over the network, and plans what nobody wrote."""
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import monotonic, sleep
 from typing import Any
@@ -131,8 +131,8 @@ def planned_by_sites(config: Config, run_folder: RunFolder, collecting: Collecti
     """Plan what the experiment leaves to the sites' fingerprints; a run that has begun keeps its plan."""
     if not config.unplanned:
         return FromSites(config, {})
-    if (began := run_folder.ledger().start) is not None:
-        values = dict(began.planned)
+    if run_folder.ledger().start is not None:
+        values = _values(run_folder.config, config.unplanned)
         return FromSites(with_planned(config, values), values)
     sent = collecting.all()
     found = _plan(config, sent)
@@ -141,9 +141,13 @@ def planned_by_sites(config: Config, run_folder: RunFolder, collecting: Collecti
     write_sealed(run_folder.fingerprints_file, {"sites": content})
     # With what follows from the algorithm: FedBN, for one, keeps norm layers at the sites whatever a plan says.
     planned = resolve(with_planned(config, {one.key: one.value for one in found.chosen}))
+    keys = {site: one.form.key for site, one in sent.items()}
+    return FromSites(planned, _values(planned, config.unplanned), keys)
+
+
+def _values(planned: Config, keys: Sequence[str]) -> dict[str, Any]:
     tree = stated_in(planned)
-    values = {key: value for key in config.unplanned if (value := value_at(tree, key)) is not None}
-    return FromSites(planned, values, {site: one.form.key for site, one in sent.items()})
+    return {key: value for key in keys if (value := value_at(tree, key)) is not None}
 
 
 def _plan(config: Config, sent: Mapping[str, Sent]) -> Planned:

@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from fedce.base.config import with_planned
+from fedce.base.config import load_recorded, with_planned
 from fedce.base.errors import ReplyError
 from fedce.base.files import digest_of, read_sealed
 from fedce.base.identity import is_signed
 from fedce.record.checks import Part
-from fedce.record.entries import Join
+from fedce.record.entries import Continued, Join
 from fedce.record.folder import RunFolder
 from fedce.record.ledger import Ledger
 from fedce.site.wire import FingerprintForm
@@ -22,8 +22,10 @@ class PlannedAgain(Part):
         began = ledger.begun
         if not began.planned:
             return
-        as_asked = run.config.model_copy(update={"unplanned": tuple(began.planned)})
-        if with_planned(as_asked, began.planned) != run.config:
+        # A run that went on has more rounds now.
+        longer = ledger.of(Continued)
+        config = load_recorded(run.config_until(longer[0].round_no)) if longer else run.config
+        if with_planned(config.model_copy(update={"unplanned": tuple(began.planned)}), began.planned) != config:
             self.problems.append("config.toml does not hold the values that were planned from the sites' fingerprints")
         if not run.fingerprints_file.exists():
             self.unchecked.append(f"the fingerprints that the plan was made from: {run.fingerprints_file.name} is gone")

@@ -95,8 +95,9 @@ class Resident:
     def _follow_plan(self, run: str, planned: str = "") -> None:
         """If the experiment leaves keys to a plan, take the run's values for them; they are kept for a restart."""
         file = self.home / run / "plan.json"
-        if planned:
+        if planned and (not file.exists() or file.read_bytes() != planned.encode()):
             write_bytes(file, planned.encode())
+            self._planned_for = ""
         if not self.asked.unplanned or self._planned_for == run or not file.exists():
             return
         values = read_json(file)

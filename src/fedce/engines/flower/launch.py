@@ -1,6 +1,8 @@
 """A Flower app as files, and a run of it on one machine with a real SuperLink and real SuperNodes."""
 
 import json
+import os
+import secrets
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,6 +25,7 @@ QUIET = {
     # A SuperNode's executor looks for a new message this often; its own default is once a second.
     "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
 }
+LOOPBACK = Path(__file__).parent / "loopback"
 START_SECONDS = 60.0
 STATUS_SECONDS = 10.0
 APP_PY = '''"""Written by fedce deploy."""
@@ -87,7 +90,7 @@ def run_here(
         return trial.result
     app = trial.fresh("app")
     write_app(trial.config, app, str(out.resolve()), command)
-    with Programs(trial.folder / "logs", QUIET) as programs:
+    with Programs(trial.folder / "logs", {**QUIET, **credential()}) as programs:
         federation = Federation(programs, trial.folder, trial.sites, trial.config.data.source)
         federation.start()
         follower = trial.follower(observer)
@@ -95,6 +98,12 @@ def run_here(
         _wait(federation, follower, run_id)
     trial.raise_any()
     return trial.result
+
+
+def credential() -> dict[str, str]:
+    """Environment of programs whose servers on this machine answer each other alone: see loopback/sitecustomize.py."""
+    path = os.pathsep.join([str(LOOPBACK), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return {"PYTHONPATH": path, "FEDCE_LOOPBACK_TOKEN": secrets.token_hex(32)}
 
 
 class Federation:

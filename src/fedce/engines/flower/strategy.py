@@ -32,19 +32,24 @@ class FedCE(FedAvg):  # type: ignore[misc]
 
     Options of FedCE (combine, max_share, ...) go into `options`; other arguments are FedAvg's. Credit belongs to a
     site's name if the node has one (--node-config "site='A'"), otherwise to its node id, which a restart changes.
+    A name belongs to the node that first came with it, as long as that node is connected. Set `authenticated` if
+    SuperNodes have keys: a node's number then follows from its key, and a name stays with it while the node is away.
     """
 
     def __init__(
         self,
         options: Mapping[str, Any] | None = None,
         is_buffer: Callable[[str], bool] = is_statistic,
+        authenticated: bool = False,
         **fedavg: Any,
     ) -> None:
         super().__init__(**fedavg)
         self.algorithm = algorithms.guarded(algorithms.make("fedce", options or {}), "standard")
         self.is_buffer = is_buffer
         self.state: State | None = None
+        self.authenticated = authenticated
         self.site_by_node: dict[int, str] = {}
+        self._connected: set[int] = set()
         self._sent = ArrayRecord()
 
     @property
@@ -56,6 +61,7 @@ class FedCE(FedAvg):  # type: ignore[misc]
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         params, self._sent = to_params(arrays, self.is_buffer), arrays
+        self._connected = set(grid.get_node_ids())
         if self.state is None:
             self.state = self.algorithm.begin((), params)
         elif not np.array_equal(params.vector, self.state.params.vector):
@@ -83,7 +89,12 @@ class FedCE(FedAvg):  # type: ignore[misc]
         assert self.state is not None
         valid, _ = self._check_and_log_replies(replies, is_train=True)
         usable: dict[str, tuple[Reply, RecordDict]] = {}
-        for message in sorted(valid, key=self._site_of):
+        # Nodes that held their name before come first: nobody takes it from them.
+        for message in sorted(valid, key=lambda one: (self._claimed(one), not self._holds_its_name(one))):
+            if (holder := self._holder_of(message)) is not None:
+                node, name = message.metadata.src_node_id, self._claimed(message)
+                log.log(WARNING, "fedce: the reply of node %s is refused: node %s is %r", node, holder, name)
+                continue
             try:
                 reply = self._reply(message)
             except Exception as error:  # noqa: BLE001 (whatever a client sends, the others' round goes on)
@@ -109,11 +120,25 @@ class FedCE(FedAvg):  # type: ignore[misc]
             metrics[f"share of {site}"] = share
         return to_record(self.state.params, self._sent), metrics
 
-    def _site_of(self, message: Message) -> str:
+    def _claimed(self, message: Message) -> str:
+        """The name that a node gives itself."""
         told = message.content.get(RECORD)
         name = told.get("site") if isinstance(told, ConfigRecord) else None
-        site = str(name or f"node {message.metadata.src_node_id}")
-        self.site_by_node[message.metadata.src_node_id] = site
+        return str(name or f"node {message.metadata.src_node_id}")
+
+    def _holds_its_name(self, message: Message) -> bool:
+        return self.site_by_node.get(message.metadata.src_node_id) == self._claimed(message)
+
+    def _holder_of(self, message: Message) -> int | None:
+        """Another node to which the claimed name belongs; None if the claim is good."""
+        node, name = message.metadata.src_node_id, self._claimed(message)
+        holders = (other for other, held in self.site_by_node.items() if held == name and other != node)
+        return next((other for other in holders if self.authenticated or other in self._connected), None)
+
+    def _site_of(self, message: Message) -> str:
+        """The name of a node whose claim is good; it holds the name from now on."""
+        site, node = self._claimed(message), message.metadata.src_node_id
+        self.site_by_node = {other: name for other, name in self.site_by_node.items() if name != site} | {node: site}
         return site
 
     def _reply(self, message: Message) -> Reply:
