@@ -189,6 +189,7 @@ def finish(
         patience=config.patience,
         ballots=plan.ballots,
         judge=plan.judge,
+        secret=plan.secret,
     )
     # The trackers with which the run was started: a later call may come from elsewhere.
     with Tracking(run_folder, run_folder.config.tracking, observer.notice) as tracking:

@@ -145,9 +145,9 @@ def evaluate(context: Context) -> Outcome:
         found[WORTH] = {case: effect(context, compared["guarded"], case, worth_of) for case in rows}
     table = Table(
         "attacks",
-        "Share gained by the attackers (%), share kept by the honest site with the highest share (%), and change of the "
-        "mean test Dice (points); each is compared with a run of the same method with honest sites only. Worth is what "
-        "each site gives to the others in the run of guarded FedCE.",
+        "Share gained by the attackers (%), share kept by the honest site with the highest share (%), and change "
+        "of the mean test Dice (points); each is compared with a run of the same method with honest sites only. Worth "
+        "is what each site gives to the others in the run of guarded FedCE.",
         [
             "attack",
             "attackers",
@@ -193,9 +193,7 @@ def _absent_dice(context: Context, left: Sequence[str]) -> float:
     return mean(left) - mean(()) if left else mean(())
 
 
-def _findings(
-    found: Mapping[str, Mapping[Case, Effect]], rows: Sequence[Case], titles: Mapping[str, str]
-) -> list[str]:
+def _findings(found: Mapping[str, Mapping[Case, Effect]], rows: Sequence[Case], titles: Mapping[str, str]) -> list[str]:
     guarded = found["guarded"]
     countable = [case for case in rows if case.kind not in UNDETECTABLE]
     sentences = []
