@@ -367,7 +367,7 @@ ATTACKS: Mapping[str, Attack] = {
     "invert": Attack("inverts its grey values", data=_with_inverted_images),
     "clone": Attack("has the images of another member", clones=True),
     "slander": Attack("votes that the model is better without any honest site", votes=lies.slander),
-    "praise": Attack("two vote that the model is bad without them", votes=lies.praise, is_paired=True),
+    "praise": Attack("votes that the model is bad without itself and its accomplice", votes=lies.praise),
     "leave": Attack(f"takes part in {lies.FIRST_ROUNDS} rounds", there=lies.at_first),
     "mirror": Attack("two add opposite made-up directions to their updates", _drifts, is_paired=True),
     "turns": Attack(
