@@ -5,7 +5,11 @@ seeds below 10 are those by which limits may be chosen; the others are reported.
 that changes a bit: a reply rejected, trust below 1, an error not believed, statistics not used. Upper bounds are exact
 (Clopper and Pearson), one-sided, 95 %, with a run as the unit: rounds of one run are not independent.
 
+With --conditions, tiny federations with one unusual honest site each (benchmarks/unusual.py), and with every norm and
+optimizer; here the unit is a site in a run, and a site is expelled in a round in which nothing of its reply is used.
+
     python -m benchmarks.false_alarms --store STORE [--seeds 0-9] [--rounds 20] [--folder DIR] [--only-kept]
+    python -m benchmarks.false_alarms --store STORE --conditions --seeds 0-1 --rounds 14
 """
 
 import argparse
@@ -15,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks.unusual import UNUSUAL
 from scipy import stats
 
 from fedce.base.config import Config, parse
@@ -25,6 +30,8 @@ from fedce.record.folder import RunFolder
 
 N_CHOOSING = 10
 """Seeds from here on are never used to choose limits."""
+ODD = "site2"
+"""The site that is unusual."""
 OPTIMIZERS: dict[str, dict[str, Any]] = {"adam": {}, "sgd": {"optimizer": "sgd", "lr": 0.05}}
 
 
@@ -53,6 +60,76 @@ def configs(folders: Iterable[str], rounds: int, seeds: Iterable[int]) -> list[C
         )
         for seed, source, algorithm, norm, train in wanted
     ]
+
+
+def conditions(rounds: int, seeds: Iterable[int]) -> list[tuple[str, Config]]:
+    """Each condition of an honest site with its experiments; small networks, because the guard sees only updates."""
+    plain = {
+        **{f"{norm} norm": {"model": {"norm": norm}} for norm in ("batch", "instance", "site")},
+        "SGD": {"train": OPTIMIZERS["sgd"]},
+    }
+    odd = {name: {"freerider": {"plant": {ODD: f"benchmarks.unusual:{attack}"}}} for name, attack in UNUSUAL.items()}
+    found = []
+    for seed in seeds:
+        for source in BUILT_IN:
+            for name, tables in {**plain, **odd}.items():
+                model = {"channels": [4, 8], **tables.get("model", {})}
+                common = {"seed": seed, "rounds": rounds, "data": {"source": source, "scale": "tiny"}}
+                found.append((name, parse({**common, "worth": {"every": 0}, **tables, "model": model})))
+    return found
+
+
+@dataclass
+class Honest:
+    """Honest sites in runs of one condition."""
+
+    n_site_runs: int = 0
+    alarmed: list[str] = field(default_factory=list)
+    """Sites in whose run anything changed a bit, with what was said of them."""
+    n_expelled: int = 0
+    """Sites of whose replies nothing was used, in at least one round."""
+
+    def add(self, where: str, rounds: list[Round]) -> None:
+        said: dict[str, Counter[str]] = {}
+        expelled = set()
+        for done in rounds:
+            for site, facts in done.sites.items():
+                said.setdefault(site, Counter()).update(flag.text for flag in facts.flags)
+                said[site].update(["shares its credit with a twin"] if 0 < facts.trust < 1 and not facts.flags else [])
+                expelled.update([site] if facts.trust == 0 else [])
+            for site, reason in done.rejected.items():
+                said.setdefault(site, Counter()).update([f"rejected: {reason}"])
+                expelled.add(site)
+        self.n_site_runs += len(said)
+        self.n_expelled += len(expelled)
+        self.alarmed += [f"{where}, {site}: {dict(found)}" for site, found in said.items() if found]
+
+
+def upper_bound(n_found: int, n: int) -> float:
+    """One-sided 95 % upper bound (Clopper and Pearson) on a part of which n_found of n were found."""
+    return 1.0 if n_found == n else float(stats.beta.ppf(0.95, n_found + 1, n - n_found))
+
+
+def conditions_table(store: Store, wanted: Iterable[tuple[str, Config]]) -> str:
+    found: dict[tuple[str, str], Honest] = {}
+    for name, config in wanted:
+        if store.finished(config) is None:
+            continue
+        where = f"{config.data.source}, seed {config.seed}"
+        for key in ((part_of(config.seed), name), (part_of(config.seed), "all"), ("both", name), ("both", "all")):
+            found.setdefault(key, Honest()).add(where, RunFolder(store.path(config)).rounds())
+    lines = [
+        "| part | condition | site-runs | with an alarm | expelled | upper bound of alarms | of expelled |",
+        "|---|---|---:|---:|---:|---:|---:|",
+    ]
+    for (part, name), honest in sorted(found.items()):
+        n, alarms = honest.n_site_runs, len(honest.alarmed)
+        bounds = f"{100 * upper_bound(alarms, n):.1f} % | {100 * upper_bound(honest.n_expelled, n):.1f} %"
+        lines.append(f"| {part} | {name} | {n} | {alarms} | {honest.n_expelled} | {bounds} |")
+    for (part, name), honest in sorted(found.items()):
+        if part == "both" and name != "all":
+            lines += [f"{name}: {what}" for what in honest.alarmed]
+    return "\n".join(lines)
 
 
 @dataclass
@@ -101,9 +178,7 @@ class Tally:
     @property
     def upper_bound(self) -> float:
         """Upper bound on the part of honest runs with an alarm."""
-        if self.n_with_alarms == self.n_runs:
-            return 1.0
-        return float(stats.beta.ppf(0.95, self.n_with_alarms + 1, self.n_runs - self.n_with_alarms))
+        return upper_bound(self.n_with_alarms, self.n_runs)
 
 
 def tallies(store: Store, wanted: Iterable[Config]) -> dict[tuple[str, str], Tally]:
@@ -143,13 +218,16 @@ def main() -> None:
     parser.add_argument("--seeds", default="0-9", help="first and last")
     parser.add_argument("--folder", action="append", default=[], help="a folder of sites, such as PolypGen")
     parser.add_argument("--workers", type=int, default=0)
+    parser.add_argument("--conditions", action="store_true", help="unusual honest sites, at tiny scale")
     parser.add_argument("--only-kept", action="store_true", help="train nothing; look at what the store has")
     given = parser.parse_args()
     first, last = map(int, given.seeds.split("-"))
-    store, wanted = Store(given.store), configs(given.folder, given.rounds, range(first, last + 1))
+    store, seeds = Store(given.store), range(first, last + 1)
+    named = conditions(given.rounds, seeds) if given.conditions else []
+    wanted = [config for _, config in named] or configs(given.folder, given.rounds, seeds)
     if not given.only_kept:
         store.run(wanted, given.workers)
-    print(table(tallies(store, wanted)))
+    print(conditions_table(store, named) if named else table(tallies(store, wanted)))
 
 
 if __name__ == "__main__":

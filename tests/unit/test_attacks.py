@@ -24,7 +24,6 @@ from fedce.site.attacks import (
     attack_of,
     hospital,
     is_there,
-    models_without_them,
     said,
     with_inverted_labels,
     with_one_image,
@@ -105,13 +104,14 @@ def test_what_liars_say():
 
 
 def test_what_liars_vote():
-    ballot = replace(REPLY, scores=(0.6, 0.5, 0.58, 0.9))
-    assert said(ballot, "slander", mine=[2]).scores == pytest.approx((0.6, 0.8, 0.58, 0.8))
-    assert said(ballot, "praise", mine=[2, 3]).scores == pytest.approx((0.6, 0.5, 0.4, 0.4))
+    """Sent are the model without c, the common model, the decoy, and those without b and a."""
+    ballot, order = replace(REPLY, scores=(0.9, 0.6, 0.7, 0.58, 0.5)), [3, 0, 4, 2, 1]
+    slander = said(ballot, "slander", "abc", order, {"b": "slander"})
+    assert slander.scores == pytest.approx((0.8, 0.6, 0.8, 0.58, 0.8))
+    praise = said(ballot, "praise", "abc", order, {"b": "praise", "c": "praise"})
+    assert praise.scores == pytest.approx((0.4, 0.6, 0.7, 0.4, 0.5))
     assert said(ballot, "slander") == ballot
-    plant = {"b": "praise", "c": "praise"}
-    assert models_without_them("praise", ["c", "a", "b"], 4, plant) == [2, 3]
-    assert models_without_them("praise", ["c", "a", "b"], 2, plant) == []
+    assert said(ballot, "slander", "ab", [3, 0, 2, 1], {"b": "slander"}) == ballot
 
 
 def test_who_stays_away():

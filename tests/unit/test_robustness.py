@@ -41,7 +41,7 @@ def test_worth_is_compared_with_worth_and_contributions_with_contributions():
 
 def test_without_ballots_there_is_no_column_of_worth():
     context = context_of(HONEST, None)
-    assert not has_worth(context)
+    assert not has_worth(context, robustness.cases(NAMES))
     assert not any("Worth" in title for title in robustness.evaluate(context).tables[0].header)
 
 

@@ -103,7 +103,15 @@ def test_a_sound_ledger_names_its_ballots(ran):
     [
         (lambda line: line.pop("ballot"), "a ballot is missing"),
         (lambda line: line["ballot"]["scores"]["site1"].__setitem__(1, 0.0), "results.json gives worth"),
-        (lambda line: line["ballot"]["scores"].__setitem__("stranger", [0.5] * 7), "stranger scored"),
+        (
+            lambda line: [
+                line["ballot"]["scores"].__setitem__("stranger", [0.5] * 7),
+                line["ballot"]["decoy"].__setitem__("stranger", 0.5),
+            ],
+            "stranger scored",
+        ),
+        (lambda line: line["ballot"].__setitem__("secret", "mine"), "not drawn from the secret"),
+        (lambda line: line["ballot"]["decoy"].pop("site1"), "the decoy was not scored by the scorers"),
         (
             lambda line: [
                 line["ballot"]["carried"].pop(line["ballot"]["without"].pop()),

@@ -88,7 +88,11 @@ class Ballot:
     carried: Mapping[str, float] = field(default_factory=dict)
     """Site to how far its update carries the model the way of the others' updates together; below 0: against it."""
     signed: Mapping[str, Sequence[Mapping[str, str]]] = field(default_factory=dict)
-    """Scorer to its answers as it signed them, if they came over a network."""
+    """Scorer to its answers as it signed them, if they came over a network: all scores in the order of the models."""
+    decoy: Mapping[str, float] = field(default_factory=dict)
+    """Scorer to its score of the decoy (core/decoys.py); empty if there was none."""
+    secret: str = ""
+    """What the decoy and the order of the models were drawn from; empty if nothing was drawn."""
 
 
 def carried_by(models: Mapping[str, Params], start: Params, trust: Mapping[str, float]) -> dict[str, float]:

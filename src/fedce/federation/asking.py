@@ -7,6 +7,7 @@ from typing import Protocol
 from fedce.base.errors import ReplyError
 from fedce.core.algorithm import State
 from fedce.core.ballot import REFERENCE, Ballot, Ballots, carried_by, models_without
+from fedce.core.decoys import DECOY, Drawn
 from fedce.core.draw import Draw
 from fedce.core.messages import MAX_MODELS, Reply, Task
 from fedce.core.params import Params, Vector
@@ -77,6 +78,8 @@ class Rules:
     """Scores models on a reference set at the coordinator, instead of the sites."""
     challenge: Challenge = field(default_factory=Challenge)
     """Which rounds are drawn for an audit; by default none."""
+    secret: str = ""
+    """What the decoys of ballots and the order of their models are drawn from."""
 
 
 @dataclass
@@ -206,6 +209,9 @@ class CheckedAsk:
         models = [mean, *lacking.values()]
         if self.rules.judge is not None:
             return Ballot(tuple(lacking), {REFERENCE: self.rules.judge(models)}, carried)
+        weights = {site: after.rho[site] for site in lacking}
+        drawn = Drawn.of(self.rules.secret, after.round_no - 1, weights)
+        models = drawn.sent([*models, drawn.decoy(mean, list(lacking.values()))])
         scores: dict[str, tuple[float, ...]] = {task.site: () for task in tasks}
         signed: dict[str, tuple[Mapping[str, str], ...]] = {task.site: () for task in tasks}
         for start in range(0, len(models), MAX_MODELS):
@@ -214,7 +220,10 @@ class CheckedAsk:
             scores = {site: (*scores[site], *reply.scores) for site, reply in found.items()}
             signed = {site: (*signed[site], *([reply.signed] if reply.signed else [])) for site, reply in found.items()}
         signed = {site: own for site, own in signed.items() if own and site in scores}
-        return Ballot(tuple(lacking), scores, carried, signed)
+        ordered = {site: drawn.in_order(own) for site, own in scores.items()}
+        own_scores = {site: tuple(own[:-DECOY]) for site, own in ordered.items()}
+        decoy = {site: own[-DECOY] for site, own in ordered.items()}
+        return Ballot(tuple(lacking), own_scores, carried, signed, decoy, self.rules.secret)
 
     def _about_statistics(self, site: str) -> tuple[Flag, ...]:
         if site in self.far:

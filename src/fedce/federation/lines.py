@@ -79,7 +79,8 @@ def _ballot(held: Ballot) -> dict[str, Any]:
     signed = {site: [dict(answer) for answer in answers] for site, answers in held.signed.items()}
     scores = {site: list(own) for site, own in held.scores.items()}
     found = {"without": list(held.without), "scores": scores, "carried": dict(held.carried)}
-    return {**found, **({"signed": signed} if signed else {})}
+    hidden = {"decoy": dict(held.decoy), "secret": held.secret} if held.decoy else {}
+    return {**found, **hidden, **({"signed": signed} if signed else {})}
 
 
 def digests_of(run_folder: RunFolder, replies: Mapping[str, Reply]) -> dict[str, str]:

@@ -12,10 +12,12 @@ import torch
 from fedce import algorithms
 from fedce.base.code import code_in
 from fedce.base.config import Config
-from fedce.base.errors import ConfigError, nearest
+from fedce.base.errors import ConfigError, FedceError, nearest
+from fedce.base.identity import coordinator
 from fedce.base.tables import BUILT_IN
 from fedce.core.algorithm import Algorithm, State
 from fedce.core.ballot import FEWEST_SITES, Ballots
+from fedce.core.decoys import Drawn, secret_text
 from fedce.core.messages import Member, Reply, Task
 from fedce.core.params import Layout, Params, part_of, shared_layout
 from fedce.core.site import Memory
@@ -153,6 +155,15 @@ class Plan:
         return None if self.no_worth else Ballots.asked_by(self.config.worth, self.config.n_rounds)
 
     @cached_property
+    def secret(self) -> str:
+        """What decoys are drawn from: the coordinator's signature, which no site can make; without a key, the seed."""
+        text = secret_text(self.config.seed)
+        try:
+            return coordinator().sign(text)
+        except FedceError:
+            return text
+
+    @cached_property
     def judge(self) -> Reference | None:
         """The coordinator's reference set, if models are scored on one."""
         if self.no_worth or self.config.worth.reference is None:
@@ -234,9 +245,12 @@ class Participants(Plan):
             self.algorithm, self.hospital(task.site), task, memory, self.learner.initial, self.wanted
         )
         plant = self.config.freerider.plant
-        kind = plant.get(task.site)
-        there = [site for site in self.members if site not in self.config.leave_out]
-        return attacks.said(reply, kind, attacks.models_without_them(kind, there, len(task.models), plant)), memory
+        if (kind := plant.get(task.site)) is None:
+            return reply, memory
+        # A planted cheat knows all that any scorer could find out: which model lacks whom. Only the decoy is hidden.
+        there = sorted(site for site in self.members if site not in self.config.leave_out)
+        order = Drawn.of(self.secret, task.round_no, dict.fromkeys(there, 0.0)).order
+        return attacks.said(reply, kind, there, order, plant), memory
 
     def is_there(self, task: Task) -> bool:
         """Whether the task's site answers; a planted cheat may stay away."""

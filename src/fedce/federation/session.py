@@ -193,6 +193,7 @@ def finish(
         ballots=plan.ballots,
         judge=plan.judge,
         challenge=challenge,
+        secret=plan.secret,
     )
     # The trackers with which the run was started: a later call may come from elsewhere.
     with Tracking(run_folder, run_folder.config.tracking, observer.notice) as tracking:

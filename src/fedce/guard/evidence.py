@@ -3,6 +3,7 @@
 Every comparison is of a site with itself or with the others' median, so that no site is suspected for being rare.
 """
 
+from bisect import bisect_left
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -111,6 +112,8 @@ class Updates:
     """How far each site's part moved the model that it was sent: squared distances."""
     lengths_before: Mapping[str, Sequence[float]] = field(default_factory=dict)
     """Lengths of each site's last updates, in medians of their rounds."""
+    absent_names: Mapping[str, Mapping[str, tuple[float, ...]]] = field(default_factory=dict)
+    """Names never there together with each site: how often their updates were compared, and the mean likeness."""
 
     @cached_property
     def _norms(self) -> NDArray[np.float64]:
@@ -143,7 +146,8 @@ class Updates:
     def coherence(self) -> dict[str, float | None]:
         """`own_coherence` divided by the other sites' median `own_coherence`."""
         own = self.own_coherence
-        return {site: _relative(own[site], [value for other, value in own.items() if other != site]) for site in own}
+        known = Known.of(own)
+        return {site: _relative(own[site], known.without(site)) for site in own}
 
     def jump(self, site: str) -> float | None:
         """How much longer the update is than the site's updates usually are."""
@@ -165,6 +169,9 @@ class Updates:
 
     def excess(self, site: str) -> float | None:
         return self.claims[site].excess if self.claims[site].is_supported else None
+
+    def compared(self, site: str) -> Mapping[str, tuple[float, ...]]:
+        return self.absent_names.get(site, {})
 
     def owes_error(self, site: str) -> bool:
         return site in self.moved and not self.claims[site].is_supported
@@ -193,9 +200,16 @@ class Opinions:
 
     def of_the_others(self, site: str) -> float | None:
         """The median agreement of the other sites that are heard."""
-        heard = (self.updates.sites[i] for i in self.voices)
-        known = [value for other in heard if other != site and (value := self.agreements[other]) is not None]
+        known = self._heard_agreements.without(site)
         return median_high(known) if known else None
+
+    @cached_property
+    def _heard_agreements(self) -> "Known":
+        return Known.of({self.updates.sites[i]: self.agreements[self.updates.sites[i]] for i in self.voices})
+
+    @cached_property
+    def _heard_means(self) -> "Known":
+        return Known.of({self.updates.sites[i]: self.means[self.updates.sites[i]] for i in self.voices})
 
     @cached_property
     def means(self) -> dict[str, float | None]:
@@ -207,8 +221,7 @@ class Opinions:
         }
 
     def relation(self, site: str) -> float | None:
-        heard = [self.updates.sites[i] for i in self.voices]
-        return _relation(self.means[site], [self.means[other] for other in heard if other != site])
+        return _relation(self.means[site], self._heard_means.without(site))
 
 
 @dataclass(frozen=True)
@@ -275,8 +288,27 @@ def _mean_so_far(before: float | None, now: float | None, round_no: int) -> floa
     return ((before or 0.0) * round_no + now) / (round_no + 1)
 
 
-def _relation(own: float | None, others: Sequence[float | None]) -> float | None:
-    known = [value for value in others if value is not None]
+@dataclass(frozen=True)
+class Known:
+    """A number of some sites, sorted once: among many sites, the others of each are looked at."""
+
+    by_site: Mapping[str, float]
+    order: Sequence[float]
+
+    @classmethod
+    def of(cls, values: Mapping[str, float | None]) -> "Known":
+        known = {site: value for site, value in values.items() if value is not None}
+        return cls(known, sorted(known.values()))
+
+    def without(self, site: str) -> Sequence[float]:
+        """The numbers of the others, sorted."""
+        if site not in self.by_site:
+            return self.order
+        i = bisect_left(self.order, self.by_site[site])
+        return [*self.order[:i], *self.order[i + 1 :]]
+
+
+def _relation(own: float | None, known: Sequence[float]) -> float | None:
     if own is None or len(known) < 2 or (middle := median_high(known)) < LEAST_AGREEMENT:
         return None
     return own / middle
@@ -289,8 +321,7 @@ def _coherence(sketches: NDArray[np.float32]) -> float | None:
     return sum(found) / len(found) if len(found) > 1 else None
 
 
-def _relative(value: float | None, others: Sequence[float | None]) -> float | None:
-    known = [other for other in others if other is not None]
+def _relative(value: float | None, known: Sequence[float]) -> float | None:
     if value is None or not known or (middle := median(known)) < LEAST_COHERENCE:
         return None
     return value / middle

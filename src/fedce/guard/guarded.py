@@ -19,6 +19,7 @@ from fedce.core.weights import normalise
 from fedce.core.wrapping import Wrapping, of_inner
 from fedce.guard.claims import Book, Books, squared_distances
 from fedce.guard.evidence import Claim, Updates, sketches_with
+from fedce.guard.names import Attendance
 from fedce.guard.signs import Signs, look
 from fedce.guard.verdicts import Verdict, believed_errors, books_of, lengths_with, suspects_after, with_bounds
 
@@ -45,6 +46,8 @@ class GuardState:
     """What each site claimed so far beyond what its own score says."""
     lengths: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     """Lengths of each site's last updates that were used, in medians of their rounds."""
+    attendance: Attendance = field(default_factory=lambda: Attendance({}, {}))
+    """Who took part when, and which names continue the updates of a name that is then absent."""
     verdicts: Mapping[str, Verdict] = field(default_factory=dict)
     """The verdicts of the last round."""
 
@@ -68,6 +71,7 @@ class Examined:
     sketches: Mapping[str, NDArray[np.float32]]
     products: NDArray[np.float64]
     """Inner products of all updates of the round."""
+    attendance: Attendance
 
 
 @dataclass(frozen=True)
@@ -110,6 +114,7 @@ class Guarded(Wrapping):
         updates = {site: folded(found) for site, found in wide.items()}
         sketches = sketches_with(own.sketches, updates, sketch(state.params.trainable))
         products = answers.products if len(answers) <= MANY else inner_products_of(list(wide.values()))
+        attendance = own.attendance.with_round(state.round_no, sketches, list(wide))
         claims = {reply.site: claim_of(reply, own.verdicts.get(reply.site)) for reply in answers}
         entered = {site: state.rho.get(site, 0.0) for site in answers.sites}
         signs = look(
@@ -123,11 +128,14 @@ class Guarded(Wrapping):
                 round_no=state.round_no,
                 moved={site: far for site, far in own.moved.items() if site not in state.strangers + state.shortened},
                 lengths_before=own.lengths,
+                absent_names=attendance.seen,
             )
         )
         signs = with_bounds(signs, own.books)
         if self.traits.sites_claim_novelty:
-            signs = self._with_novelty(state, answers, signs)
+            compared = Answers(answers.replies, answers.starts)
+            compared.once("products", lambda: products)
+            signs = self._with_novelty(state, compared, signs)
         verdicts = {reply.site: Verdict.of(reply.error_without, signs[reply.site]) for reply in answers}
         used = [reply for reply in answers if verdicts[reply.site].trust > 0] or list(answers)
         errors = believed_errors({reply.site: verdicts[reply.site] for reply in used})
@@ -139,7 +147,7 @@ class Guarded(Wrapping):
             )
             for reply in used
         ]
-        return Examined(answers.with_replies(believed), verdicts, sketches, products)
+        return Examined(answers.with_replies(believed), verdicts, sketches, products, attendance)
 
     def _with_novelty(self, state: State, answers: Answers, signs: Mapping[str, Signs]) -> dict[str, Signs]:
         """The signs with Eq. 2 as the server measures it, to check the sites' own claims in the next round."""
@@ -202,6 +210,7 @@ class Guarded(Wrapping):
             self._moved(answers.sites, found.products, entering),
             books_of(state.own.books, found.verdicts),
             lengths_with(state.own.lengths, found.verdicts),
+            found.attendance,
             found.verdicts,
         )
         return replace(after, own=own)

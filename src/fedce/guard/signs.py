@@ -7,6 +7,7 @@ an honest site's values are, and what can't be found.
 
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
+from functools import cache
 from typing import Any, TypeVar
 
 from fedce.core.recorded import Flag
@@ -19,6 +20,7 @@ from fedce.guard.evidence import (
     Opinions,
     Updates,
 )
+from fedce.guard.names import continued_by
 from fedce.guard.opposites import Opposites, are_opposite
 from fedce.guard.sign import ZERO_UPDATE, Sign
 
@@ -48,6 +50,10 @@ E = TypeVar("E", Updates, Opinions, Likenesses, Opposites)
 
 def twin_of(site: str) -> Flag:
     return Flag("twin", "its updates are nearly those of", site)
+
+
+def alias_of(site: str) -> Flag:
+    return Flag("alias", "its updates continue those of a name that is never there with it:", site)
 
 
 def seen(by: type[E], of: Callable[[E, str], Any], sign: "Sign[Signs] | None" = None, default: Any = MISSING) -> Any:
@@ -141,6 +147,9 @@ class Signs:
     """Sites whose own direction cancels this one's: for how many rounds in a row, and the mean partial correlation."""
     twins: Mapping[str, float] = seen(Likenesses, lambda pairs, site: pairs.of(site).twins, default={})
     """Sites whose updates are alike, and how much: 1 is the same site twice."""
+    continues: Mapping[str, tuple[float, ...]] = seen(Updates, Updates.compared, default={})
+    """Names that were never there together with this one: how often its updates were compared with the last ones of
+    that name, and the mean likeness. Presence pays two such names once, so this is said and costs nothing."""
     uniform: bool = seen(Updates, lambda updates, site: updates.claims[site].is_uniform, default=False)
     """Whether the site's resampled validation cases all gave one error."""
     one_case: bool = seen(
@@ -216,13 +225,14 @@ class Signs:
         alike = [twin_of(site) for site, much in self.twins.items() if much >= 0.5]
         if len(alike) > MOST_TWINS_NAMED:
             alike = [LIKE_OTHERS]
+        alike += [alias_of(name) for name in continued_by(self.continues)]
         return [*self.bad, *alike, *([CONTRADICTION] if self.contradicts_itself else [])]
 
 
 SIGNS: tuple[Sign[Signs], ...] = tuple(sign for one in fields(Signs) if (sign := one.metadata.get("sign")))
 """Signs by which nothing of a site's reply is used."""
 FLAGS = tuple(dict.fromkeys([*(sign.flag for sign in SIGNS), LIKE_OTHERS, CONTRADICTION]))
-"""Every flag of the guard, except those that name a twin."""
+"""Every flag of the guard, except those that name another site."""
 
 
 def look(updates: Updates) -> dict[str, Signs]:
@@ -240,5 +250,10 @@ def look(updates: Updates) -> dict[str, Signs]:
 
 def _found(evidence: Updates | Opinions | Likenesses | Opposites, site: str) -> dict[str, Any]:
     """What the evidence shows of a site."""
-    shown = (one for one in fields(Signs) if one.metadata.get("by") is type(evidence))
-    return {one.name: one.metadata["of"](evidence, site) for one in shown}
+    return {name: of(evidence, site) for name, of in _shown_by(type(evidence))}
+
+
+@cache
+def _shown_by(evidence: type) -> tuple[tuple[str, Callable[[Any, str], Any]], ...]:
+    """The fields that are found in this kind of evidence, and how."""
+    return tuple((one.name, one.metadata["of"]) for one in fields(Signs) if one.metadata.get("by") is evidence)

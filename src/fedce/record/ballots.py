@@ -2,7 +2,9 @@
 
 from dataclasses import replace
 
+from fedce.base.identity import is_signed
 from fedce.core.ballot import LARGEST_WEIGHT, REFERENCE, Ballots
+from fedce.core.decoys import secret_text
 from fedce.record.checks import Part
 from fedce.record.entries import Continued, Round, Session
 from fedce.record.folder import RunFolder
@@ -17,7 +19,8 @@ class BallotsHeld(Part):
         reason = ledger.begun.no_worth
         if reason is None:
             return
-        due, n_held = self._rule(run, ledger), 0
+        due, n_held, n_decoys = self._rule(run, ledger), 0, 0
+        self.text, self.key = secret_text(run.config.seed), ledger.start.coordinator if ledger.start else ""
         for number, line in enumerate(ledger, 1):
             if isinstance(line, Session):
                 reason = line.no_worth
@@ -29,10 +32,12 @@ class BallotsHeld(Part):
             if is_due != (line.ballot is not None):
                 self.problems.append(f"line {number}: {'a ballot is missing' if is_due else 'no ballot was due'}")
             elif line.ballot is not None:
-                n_held += 1
+                n_held, n_decoys = n_held + 1, n_decoys + bool(line.ballot.decoy)
                 self.problems += [f"line {number}: {what}" for what in self._problems(line, due)]
         if n_held:
             self.facts.append(f"{n_held} ballots, each held when it was due")
+        if n_decoys:
+            self.facts.append(f"{n_decoys} ballots with a decoy, drawn from the coordinator's secret")
 
     def _rule(self, run: RunFolder, ledger: Ledger) -> Ballots:
         """The rule by which ballots were due at first; a run that was continued had fewer rounds then."""
@@ -49,4 +54,10 @@ class BallotsHeld(Part):
         allowed = {REFERENCE} if due.on_reference else set(due.scorers_of(sorted(line.sites)))
         if strangers := sorted(line.ballot.scores.keys() - allowed):
             found.append(f"{', '.join(strangers)} scored, and was not to be asked")
+        if line.ballot.decoy and not self._is_secret(line.ballot.secret):
+            found.append("the decoy was not drawn from the secret that the coordinator signed")
         return found
+
+    def _is_secret(self, secret: str) -> bool:
+        """A coordinator could choose the decoy that it likes; only one secret belongs to its key and the seed."""
+        return is_signed(self.text, secret, self.key) if self.key else secret == self.text

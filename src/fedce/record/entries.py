@@ -173,6 +173,9 @@ class BallotFacts(Form):
     scores: Mapping[str, list[Score]]
     carried: Mapping[str, Number]
     signed: Mapping[str, list[Signed]] = {}
+    decoy: Mapping[str, Score] = {}
+    """Each scorer's score of the decoy; earlier versions had none."""
+    secret: str = ""
 
     @model_validator(mode="after")
     def _scores_every_model(self) -> Self:
@@ -181,11 +184,13 @@ class BallotFacts(Form):
                 raise ValueError(f"{site} gave {len(scores)} scores for {len(self.without) + 1} models")
         if set(self.carried) != set(self.without):
             raise ValueError("carried and without are not of the same sites")
+        if self.decoy and set(self.decoy) != set(self.scores):
+            raise ValueError("the decoy was not scored by the scorers of the other models")
         return self
 
     @property
     def ballot(self) -> Ballot:
-        return Ballot(tuple(self.without), self.scores, self.carried)
+        return Ballot(tuple(self.without), self.scores, self.carried, decoy=self.decoy, secret=self.secret)
 
 
 class Round(Line):

@@ -2,7 +2,7 @@
 
 from fedce.core.recorded import Flag
 from fedce.guard.border import SEEN_AT_THE_BORDER
-from fedce.guard.signs import FLAGS, twin_of
+from fedce.guard.signs import FLAGS, alias_of, twin_of
 
 KNOWN_FLAGS = {flag.text: flag for flag in (*FLAGS, *SEEN_AT_THE_BORDER)}
 
@@ -15,6 +15,7 @@ def flag_of(text: str) -> Flag:
     """
     if text in KNOWN_FLAGS:
         return KNOWN_FLAGS[text]
-    if text.startswith(nearly := twin_of("").words):
-        return twin_of(text.removeprefix(nearly).strip())
+    for naming in (twin_of, alias_of):
+        if text.startswith(words := naming("").words):
+            return naming(text.removeprefix(words).strip())
     return Flag("unknown", text)

@@ -96,6 +96,8 @@ class _Worth(Form):
     matrix: dict[str, dict[str, Number]] | None
     signal: Share | None
     ballots: Count | None
+    not_believed: list[str] = Field(default_factory=list)
+    """Scorers whose scores contradict each other, so that their votes do not count."""
     reason: str | None
 
     @model_validator(mode="after")

@@ -20,6 +20,7 @@ from fedce.record.entries import End, Round, Session
 from fedce.record.ledger import Ledger, flags_by_site
 from fedce.valuation.agreement import rank_stability
 from fedce.valuation.fairness import fairness
+from fedce.valuation.scorers import Scored, not_believed, without_votes
 from fedce.valuation.uncertainty import contribution_intervals, intervals_over_rounds
 from fedce.valuation.worth import NO_WORTH, RULE, worth_of
 
@@ -96,7 +97,16 @@ def worth_so_far(config: Config, ledger: Ledger) -> dict[str, Any]:
     if reason:
         return {"worth": {**NO_WORTH, "reason": reason}}
     reached = max(smoothed([done.mean_score for done in ledger.rounds]))
-    return {"worth": worth_of(ballots, list(ledger.sites), reached, config.seed).recorded}
+    out = not_believed([scored for done in ledger.rounds if (scored := scored_in(done)) is not None])
+    worth = worth_of(without_votes(ballots, out), list(ledger.sites), reached, config.seed)
+    return {"worth": {**worth.recorded, **({"not_believed": out} if out else {})}}
+
+
+def scored_in(done: Round) -> Scored | None:
+    """A round's ballot with what its decoy was made of; None without a decoy."""
+    if done.ballot is None or not done.ballot.decoy:
+        return None
+    return Scored(done.ballot.ballot, done.round_no, {site: done.sites[site].weight for site in done.ballot.without})
 
 
 def _algorithm(config: Config, end: End, format_no: int) -> Algorithm | None:

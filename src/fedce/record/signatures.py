@@ -6,6 +6,7 @@ from fedce import algorithms
 from fedce.base.errors import ReplyError, RunError
 from fedce.base.identity import is_signed
 from fedce.core.ballot import REFERENCE
+from fedce.core.decoys import Drawn
 from fedce.core.recorded import Facts
 from fedce.record.checks import Part
 from fedce.record.entries import Change, End, Join, Line, Replace, Round, Session
@@ -167,7 +168,8 @@ class Signatures(Part):
                 continue
             answers = done.ballot.signed.get(site, [])
             forms = [self._form(f"{where}, vote of {site}", site, one, done.round_no) for one in answers]
-            if [score for form in forms if form is not None for score in form.scores] != list(scores):
+            said = [score for form in forms if form is not None for score in form.scores]
+            if said != as_sent(done, site, list(scores)):
                 self.problems.append(f"{where}, vote of {site}: the site signed other scores, or none")
 
     def _evaluation(self, where: str, site: str, said: EvaluationFacts, round_no: int) -> None:
@@ -175,6 +177,16 @@ class Signatures(Part):
             return
         if form.evaluation is None or form.evaluation.evaluation != said.evaluation:
             self.problems.append(f"{where}: the site signed another evaluation of the final model")
+
+
+def as_sent(done: Round, site: str, scores: list[float]) -> list[float]:
+    """A scorer's scores in the order in which the models were sent, with that of the decoy."""
+    held = done.ballot
+    if held is None or not held.decoy:
+        return scores
+    weights = {left: done.sites[left].weight for left in held.without if left in done.sites}
+    drawn = Drawn.of(held.secret, done.round_no, weights)
+    return drawn.as_sent([*scores, held.decoy[site]]) if len(weights) == len(held.without) else scores
 
 
 def doubt_of(key: str) -> str:

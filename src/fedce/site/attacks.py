@@ -169,8 +169,8 @@ class Attack:
     says: Callable[[Reply], Reply] | None = None
     """Changes its answer."""
     votes: Callable[[Sequence[float], Sequence[int]], Sequence[float]] | None = None
-    """Changes its scores of the common model and of the models without a site; it knows which of them lack an
-    accomplice or itself."""
+    """Changes its scores of the common model, of the models without a site and of the decoy, which it takes for another
+    of these; it knows which of them lack an accomplice or itself."""
     there: Callable[[int, int, int], bool] | None = None
     """Whether it answers in a round: by the round's number, the number of rounds and its place among accomplices."""
     clones: bool = False
@@ -242,22 +242,28 @@ def _replays(own: Impostor, params: Params, round_no: int, moments: Moments, pul
     return replace(honest, moments={"update": honest.params.trainable - params.trainable})
 
 
-def said(reply: Reply, kind: str | None, mine: Sequence[int] = ()) -> Reply:
-    """The answer of a site that does this; `mine`: which of the models that it scored lack it or an accomplice."""
+def said(
+    reply: Reply,
+    kind: str | None,
+    sites: Sequence[str] = (),
+    order: Sequence[int] = (),
+    plant: Mapping[str, str] | None = None,
+) -> Reply:
+    """The answer of a site that does this.
+
+    `order` says which model came at which place of a ballot: 0 is the common model, then those without each of the
+    sites, last the decoy. A cheat who knows it still can't know the decoy: to the cheat it lacks an honest site.
+    """
     if kind is None:
         return reply
     attack = attack_of(kind)
-    if attack.votes is not None and mine and reply.scores:
-        votes = attack.votes(reply.scores, mine)
-        reply = replace(reply, scores=tuple(SCORE.nearest(score) for score in votes))
+    if attack.votes is not None and reply.scores and len(reply.scores) == len(order):
+        mine = [i for i, site in enumerate(sites, 1) if (plant or {}).get(site) == kind]
+        places = [order.index(i) for i in range(len(order))]
+        votes = attack.votes([reply.scores[place] for place in places], mine)
+        lies = tuple(SCORE.nearest(votes[i]) for i in order)
+        reply = replace(reply, scores=lies)
     return reply if attack.says is None else attack.says(reply)
-
-
-def models_without_them(kind: str | None, sites: Sequence[str], n_models: int, plant: Mapping[str, str]) -> list[int]:
-    """Which models of a ballot lack a site that does this: the common model comes first, then one for each site."""
-    if n_models != len(sites) + 1:
-        return []
-    return [i for i, site in enumerate(sorted(sites), 1) if plant.get(site) == kind]
 
 
 def _drifts(own: Impostor, params: Params, round_no: int, moments: Moments, pull: Pull | None) -> Trained:
@@ -364,7 +370,7 @@ ATTACKS: Mapping[str, Attack] = {
     "invert": Attack("inverts its grey values", data=_with_inverted_images),
     "clone": Attack("has the images of another member", clones=True),
     "slander": Attack("votes that the model is better without any honest site", votes=lies.slander),
-    "praise": Attack("two vote that the model is bad without them", votes=lies.praise, is_paired=True),
+    "praise": Attack("votes that the model is bad without itself and its accomplice", votes=lies.praise),
     "leave": Attack(f"takes part in {lies.FIRST_ROUNDS} rounds", there=lies.at_first),
     "mirror": Attack("two add opposite made-up directions to their updates", _drifts, is_paired=True),
     "turns": Attack(

@@ -60,7 +60,7 @@ def cases(names: Sequence[str]) -> list[Case]:
     return found
 
 
-def _config(context: Context, method: Method, seed: int, case: Case | None, leave_out: Sequence[str] = ()) -> Config:
+def config_of(context: Context, method: Method, seed: int, case: Case | None, leave_out: Sequence[str] = ()) -> Config:
     plant = dict.fromkeys(case.attackers, case.kind) if case else {}
     ballots = {} if method.guard == "standard" else {"worth": WorthConfig(every=0)}
     return context.config.model_copy(
@@ -80,10 +80,10 @@ def trainings(context: Context) -> list[Config]:
     rows = cases(context.names)
     for seed in context.seeds:
         for method in methods().values():
-            found += [_config(context, method, seed, None, left) for left in {case.absent for case in rows}]
-            found += [_config(context, method, seed, case) for case in rows]
+            found += [config_of(context, method, seed, None, left) for left in {case.absent for case in rows}]
+            found += [config_of(context, method, seed, case) for case in rows]
         guarded = methods()["guarded"]
-        found += [_config(context, guarded, seed, None, attackers) for attackers in {case.attackers for case in rows}]
+        found += [config_of(context, guarded, seed, None, attackers) for attackers in {case.attackers for case in rows}]
     return found
 
 
@@ -101,11 +101,11 @@ def worth_of(result: Result) -> Mapping[str, float]:
     return {site: found.get(site, 0.0) for site in result.contributions}
 
 
-def has_worth(context: Context) -> bool:
+def has_worth(context: Context, rows: Sequence[Case]) -> bool:
     """Whether every guarded run says what each site gives; small federations and runs of few rounds do not."""
-    rows, guarded = cases(context.names), methods()["guarded"]
+    guarded = methods()["guarded"]
     pairs = [(None, left) for left in {case.absent for case in rows}] + [(case, ()) for case in rows]
-    configs = [_config(context, guarded, seed, case, left) for seed in context.seeds for case, left in pairs]
+    configs = [config_of(context, guarded, seed, case, left) for seed in context.seeds for case, left in pairs]
     return all((context.result(config).values.get("worth") or {}).get("share") for config in configs)
 
 
@@ -126,8 +126,8 @@ class Effect:
 def effect(context: Context, method: Method, case: Case, shares: Shares = contributions_of) -> Effect:
     gains, kept, dice = [], [], []
     for seed in context.seeds:
-        honest = context.result(_config(context, method, seed, None, case.absent))
-        attacked = context.result(_config(context, method, seed, case))
+        honest = context.result(config_of(context, method, seed, None, case.absent))
+        attacked = context.result(config_of(context, method, seed, case))
         before, after = shares(honest), shares(attacked)
         rare = max((site for site in before if site not in case.attackers), key=lambda site: before[site])
         gains.append(sum(after[site] for site in case.attackers) / sum(before[site] for site in case.attackers) - 1)
@@ -140,14 +140,14 @@ def evaluate(context: Context) -> Outcome:
     rows, compared = cases(context.names), methods()
     found = {key: {case: effect(context, method, case) for case in rows} for key, method in compared.items()}
     titles = {key: method.title for key, method in compared.items()}
-    if has_worth(context):
+    if has_worth(context, rows):
         titles[WORTH] = "Worth, guarded"
         found[WORTH] = {case: effect(context, compared["guarded"], case, worth_of) for case in rows}
     table = Table(
         "attacks",
-        "Share gained by the attackers (%), share kept by the honest site with the highest share (%), and change of the "
-        "mean test Dice (points); each is compared with a run of the same method with honest sites only. Worth is what "
-        "each site gives to the others in the run of guarded FedCE.",
+        "Share gained by the attackers (%), share kept by the honest site with the highest share (%), and change "
+        "of the mean test Dice (points); each is compared with a run of the same method with honest sites only. Worth "
+        "is what each site gives to the others in the run of guarded FedCE.",
         [
             "attack",
             "attackers",
@@ -187,15 +187,13 @@ def _absent_dice(context: Context, left: Sequence[str]) -> float:
     guarded = methods()["guarded"]
 
     def mean(absent: Sequence[str]) -> float:
-        results = [context.result(_config(context, guarded, seed, None, absent)) for seed in context.seeds]
+        results = [context.result(config_of(context, guarded, seed, None, absent)) for seed in context.seeds]
         return 100 * fmean(fmean(result.dice.values()) for result in results)
 
     return mean(left) - mean(()) if left else mean(())
 
 
-def _findings(
-    found: Mapping[str, Mapping[Case, Effect]], rows: Sequence[Case], titles: Mapping[str, str]
-) -> list[str]:
+def _findings(found: Mapping[str, Mapping[Case, Effect]], rows: Sequence[Case], titles: Mapping[str, str]) -> list[str]:
     guarded = found["guarded"]
     countable = [case for case in rows if case.kind not in UNDETECTABLE]
     sentences = []
