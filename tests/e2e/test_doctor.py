@@ -81,6 +81,18 @@ def test_doubtful_labels_and_small_splits_are_warnings(tmp_path: Path, fedce):
     assert found["splits"][0]["found"] == "site 'small' has 3 train cases"
 
 
+def test_a_site_of_two_cases_may_validate_on_its_training_case(tmp_path: Path, fedce):
+    data = federation(tmp_path)
+    write_site(data, "small", n=2)
+    refused = fedce("doctor", "--data", data, "--json")
+    assert refused.exit_code == 2
+    assert "[0.5, 0, 0.5] validates on the training case" in refused.output
+    found = findings(fedce("doctor", "--data", data, "--set", "data.split=[0.5,0,0.5]", "--json"))
+    assert "site 'small' has 0 validation cases of its own, so its training cases validate too" in [
+        finding["found"] for finding in found["splits"]
+    ]
+
+
 def test_near_duplicates_in_two_splits_are_told(tmp_path: Path, fedce):
     data = federation(tmp_path)
     for i in range(1, 24):

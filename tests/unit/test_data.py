@@ -131,6 +131,15 @@ def test_no_folder_and_no_sites(tmp_path: Path):
 NAMES = [f"image{i:02d}" for i in range(41)]
 
 
+def test_without_a_share_for_validation_the_training_cases_validate():
+    found = split("x", ["a", "a", "b", "b"], (0.5, 0, 0.5), 0)
+    assert len(found.train) == len(found.test) == 2
+    assert found.validation.tolist() == found.train.tolist()
+    assert sorted([*found.train, *found.test]) == [0, 1, 2, 3]
+    with pytest.raises(DataError, match=r"2 cases, which leaves none for validation .*\[0\.5, 0, 0\.5\]"):
+        split("x", ["a", "a", "b", "b"], (0.5, 0.25, 0.25), 0)
+
+
 def test_splits_are_disjoint_complete_and_repeatable():
     a, b = (split("x", NAMES, (0.5, 0.25, 0.25), 0) for _ in range(2))
     assert sorted([*a.train, *a.validation, *a.test]) == list(range(41))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fedce.base.config import Config
+from fedce.base.config import Config, parse
 from fedce.present import meanings as texts
 from fedce.present.glance import TOO_EARLY, glance, verdict
 from fedce.present.meanings import meanings, meanings_of_amounts
@@ -45,6 +45,10 @@ def test_a_run_that_can_tell_says_so_first():
             "at no site is the model shown to be better than before the training, because none has 5 validation cases",
         ),
         ({"worth": {**TOLD["worth"], "signal": 0.0}}, "in what they give, the sites differ by no more than noise"),
+        (
+            {"worth": {**TOLD["worth"], "low": {"a": 0.0, "b": 0.0}, "high": {"a": 1.0, "b": 0.5}}},
+            "the 95 % intervals of what the sites give all overlap",
+        ),
         ({"rounds": 1}, "1 round is too few for intervals of what each site needs"),
         ({"rounds": 9}, "9 rounds are too few for intervals of what each site needs"),
     ],
@@ -52,6 +56,11 @@ def test_a_run_that_can_tell_says_so_first():
 def test_too_early_to_tell_is_the_first_line_where_it_is(changes, reason):
     said = glance({**TOLD, **changes}, Config()).verdict
     assert said == f"{TOO_EARLY}: {reason}. Do not decide anything by the shares on this page."
+
+
+def test_validation_on_training_cases_is_said():
+    config = parse({"data": {"split": [0.5, 0, 0.5]}})
+    assert any("used the training cases" in said for said in dict(glance(TOLD, config).rows)["What was not checked"])
 
 
 def test_every_question_of_a_board_is_answered():

@@ -166,7 +166,7 @@ def test_the_noise_rests_on_validation_cases(tiny_run: Path, tmp_path: Path):
     ledger.write_text(ledger.read_text().replace('"n_validation": 2', '"n_validation": 2000'))
     assert noisy_shares(RunFolder(copy), 1.0).sensitivity == pytest.approx(2 * r / (2 + r))
     ledger.write_text(ledger.read_text().replace('"n_validation_cases"', '"n_unknown"'))
-    with pytest.raises(RunError, match="does not say how many validation cases"):
+    with pytest.raises(RunError, match="names no validation cases of"):
         noisy_shares(RunFolder(copy), 1.0)
 
 

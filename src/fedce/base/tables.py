@@ -117,8 +117,9 @@ class DataConfig(Table):
     """Cut each site into this many sites, by cases, to try a larger federation."""
     seed: Annotated[int, Field(ge=0)] = 0
     """Seed of the built-in images and of the split; it is not the training seed, so that runs can share a split."""
-    split: tuple[Share, Share, Share] = (0.5, 0.25, 0.25)
-    """Fractions of the cases for training, validation and test."""
+    split: tuple[Share, Annotated[float, Field(ge=0, lt=1)], Share] = (0.5, 0.25, 0.25)
+    """Fractions of the cases for training, validation and test. With 0 for validation the training cases validate too,
+    for sites of two cases; every share then rests on cases that the model was trained on."""
     case_pattern: str | None = None
     """A regular expression whose group is the case in a file's name, e.g. (P[0-9]+)_.*; unset: each file is a case."""
     case_column: str | None = None

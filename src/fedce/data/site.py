@@ -66,9 +66,18 @@ class SiteData:
         return stacks(rows, self.items, [(origin.height, origin.width) for origin in self.origins])
 
     @cached_property
+    def _own_parts(self) -> dict[str, NDArray[np.int64]]:
+        """The split's rows; none for validation if the training cases validate too (data.split)."""
+        parts = self.split.parts
+        trained = {self.cases[row] for row in parts["train"]}
+        if any(self.cases[row] in trained for row in parts["validation"]):
+            parts["validation"] = np.empty(0, np.int64)
+        return parts
+
+    @cached_property
     def n_by_part(self) -> dict[str, int]:
-        """Images of each part of the split, or volumes if the network sees volumes."""
-        rows = self.split.parts
+        """Images of each part of the split, or volumes if the network sees volumes; each is counted once."""
+        rows = self._own_parts
         if self.patch is None:
             return {name: len(part) for name, part in rows.items()}
         return {name: len({self.items[row] for row in part}) for name, part in rows.items()}
@@ -109,7 +118,7 @@ class SiteData:
 
     @cached_property
     def n_cases_by_part(self) -> dict[str, int]:
-        return {name: len({self.cases[row] for row in rows}) for name, rows in self.split.parts.items()}
+        return {name: len({self.cases[row] for row in rows}) for name, rows in self._own_parts.items()}
 
     @cached_property
     def train_values(self) -> tuple[int, ...]:

@@ -150,15 +150,13 @@ def _member(
     )
     if all_test:
         return whole
-    parts = [items[origin.item].part for origin in cached.origins]
+    parts = [part for origin in cached.origins if (part := items[origin.item].part)]
     try:
-        shares = (
-            stated([part for part in parts if part]) if all(parts) else split(name, cases, config.split, config.seed)
-        )
+        shares = stated(parts) if len(parts) == len(names) else split(name, cases, config.split, config.seed)
     except DataError as error:
         problems.add(str(error))
         return None
-    for case, first, second in leaks(cases, shares.parts):
+    for case, first, second in leaks(cases, shares.parts) if parts else ():
         problems.add(f"site {name!r}: case {case!r} is in {first} and in {second}; a case must be in one split only")
     if any(item.is_volume for item in items):
         shares = _trained_slices(name, items, cached, shares, config, problems)

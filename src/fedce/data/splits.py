@@ -1,7 +1,7 @@
 """Training, validation and test images of a site: fixed by the data seed, never by the training seed."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 
 import numpy as np
@@ -32,22 +32,30 @@ class Split:
 
 
 def split(site: str, cases: Sequence[str], shares: tuple[float, float, float], seed: int) -> Split:
-    """A random split by whole cases; site name, cases and seed alone decide it. `shares` are shares of the cases."""
+    """A random split by whole cases; site name, cases and seed alone decide it. `shares` are shares of the cases.
+
+    Without a share for validation, the training images validate too.
+    """
     names = sorted(set(cases), key=cases.index)
     n_validation, n_test = round(len(names) * shares[1]), round(len(names) * shares[2])
     sizes = (len(names) - n_validation - n_test, n_validation, n_test)
     for name, size, share in zip(NAMES, sizes, shares, strict=True):
-        if size < 1:
+        if size < 1 and share:
             what = "images" if len(names) == len(cases) else f"images of {len(names)} cases"
             raise DataError(
                 f"site {site!r} has {len(cases)} {what}, which leaves none for {name} at a share of {share:g}; "
-                "add images or change data.split"
+                f"add images or change data.split{_for_two(len(names))}"
             )
     order = np.random.default_rng([seed, *sha256(site.encode()).digest()]).permutation(len(names))
     part_by_case = dict(
         zip((names[i] for i in order), np.repeat(np.arange(3), sizes), strict=True),
     )
-    return _by_part(np.array([part_by_case[case] for case in cases]))
+    found = _by_part(np.array([part_by_case[case] for case in cases]))
+    return found if shares[1] else replace(found, validation=found.train)
+
+
+def _for_two(n_cases: int) -> str:
+    return " ([0.5, 0, 0.5] validates on the training case, which proves little)" if n_cases == 2 else ""
 
 
 def stated(parts: Sequence[str]) -> Split:

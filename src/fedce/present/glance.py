@@ -9,7 +9,7 @@ from fedce.base.config import Config
 from fedce.base.tables import BUILT_IN
 from fedce.core.scoring import MIN_CASES
 from fedce.present import sentences
-from fedce.present.worth import is_about_needs, is_told, shares_given, worth_sentences
+from fedce.present.worth import any_apart, is_about_needs, is_told, shares_given, worth_sentences
 from fedce.questions.allocation import better_than_at_first
 from fedce.valuation.uncertainty import MIN_ROUNDS
 
@@ -73,6 +73,8 @@ def _too_early(results: Mapping[str, Any]) -> list[str]:
         reasons.append(f"at no site is the model shown to be better than before the training{'' if measured else few}")
     if shares_given(results) and not is_told(results):
         reasons.append("in what they give, the sites differ by no more than noise")
+    elif shares_given(results) and not any_apart(results):
+        reasons.append("the 95 % intervals of what the sites give all overlap")
     if is_about_needs(results) and results["rounds"] < MIN_ROUNDS:
         n = results["rounds"]
         reasons.append(f"{n} round{' is' if n == 1 else 's are'} too few for intervals of what each site needs")
@@ -93,6 +95,10 @@ def _not_checked(
         said.append(sentences.NOT_CHECKED)
     elif not config.freerider.detect:
         said.append("The guard checked every update; the free-rider detector was off.")
+    if not config.data.split[1]:
+        said.append(
+            "Validation used the training cases (data.split), so no share rests on cases that are new to the model."
+        )
     if results["algorithm"] != "standalone":
         if measured is not None and not measured:
             said.append("The shares were not compared with trainings without each site ('fedce value' does that).")

@@ -214,6 +214,7 @@ def _split(site: SiteData) -> Iterator[Finding]:
     for name, n in site.n_cases_by_part.items():
         if n < MIN_CASES:
             found = f"site {site.name!r} has {n} {name} {'case' if n == 1 else 'cases'}"
+            found += " of its own, so its training cases validate too" * (n == 0)
             no_interval = {"validation": "its share will have no interval", "test": "its Dice will have no interval"}
             what = no_interval.get(name, "its model will rest on very little")
             yield Finding("splits", "warning", found, f"{what}; add cases, or change data.split")

@@ -133,8 +133,8 @@ def noisy_shares(run: RunFolder, epsilon: float, random: Any = None) -> Noisy:
 def _n_cases(run: RunFolder, site: str, facts: DataFacts) -> int:
     if not facts.n_validation_cases:
         raise RunError(
-            f"{run.ledger_file} is of an earlier version and does not say how many validation cases {site} has, which "
-            "decides the noise; run the experiment again"
+            f"{run.ledger_file} names no validation cases of {site} (it validates on its training cases, or the run is "
+            "of an earlier version); their number decides the noise, so run the experiment again with such cases"
         )
     return facts.n_validation_cases
 

@@ -145,7 +145,8 @@ class MemberForm(_Form):
     nonce: Hex
     name: SiteName
     n_train: TrainImages
-    n_validation: TrainImages
+    n_validation: Images
+    """0 if the training cases validate too."""
     n_test: Images
     shape: tuple[Channels, Side, Side]
     """(channels, height, width): grey, colour, or modalities."""
