@@ -250,7 +250,8 @@ def look(updates: Updates) -> dict[str, Signs]:
 
 def _found(evidence: Updates | Opinions | Likenesses | Opposites, site: str) -> dict[str, Any]:
     """What the evidence shows of a site."""
-    return {name: of(evidence, site) for name, of in _shown_by(type(evidence))}
+    kind: type = type(evidence)
+    return {name: of(evidence, site) for name, of in _shown_by(kind)}
 
 
 @cache
