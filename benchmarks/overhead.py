@@ -87,7 +87,7 @@ def engine(size: int, n_workers: int) -> tuple[float, float]:
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
         observer = Observer(start=lambda *_: ends.append(clock()), round=lambda _: ends.append(clock()))
-        settings = {"recipe": "small", "engine.workers": n_workers, "data.size": size, "worth.every": 0}
+        settings = {"recipe": "small", "engine.workers": n_workers, "worth.every": 0}
         fedce.run(sites, rounds=ROUNDS[size], out=out, progress=observer, settings=settings)
         rounds = [[facts.seconds for facts in done.sites.values()] for done in RunFolder(out).rounds()]
     possible = median(sum(seconds) / max(sum(seconds) / 2, max(seconds)) for seconds in rounds[1:])

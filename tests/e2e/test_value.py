@@ -18,7 +18,7 @@ from fedce.base.config import parse
 from fedce.engines.starting import execute
 from fedce.federation.plan import Participants
 from fedce.questions.compare import Row, table, to_latex
-from fedce.questions.jobs import Store, _code_version
+from fedce.questions.jobs import Store, _code_version, _kin
 from fedce.questions.value import trainings, value
 from fedce.record.folder import RunFolder
 from processes import Started
@@ -214,6 +214,8 @@ def test_coalitions_share_their_first_round_and_nothing_else(tmp_path: Path, mon
     """As if each had been trained by itself, to the last bit."""
     three = SITES[:3]
     coalitions = trainings(config(data={**TINY["data"], "sites": three}), "loo", three)
+    assert len({_kin(one) for one in coalitions}) == 1  # Of these, only the whole federation measures worth.
+    assert len({one.worth for one in coalitions}) == 2
     played = []
     play = Participants.play_first_round
     monkeypatch.setattr(

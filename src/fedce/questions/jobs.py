@@ -237,7 +237,8 @@ class _SharedRounds:
 
 
 def _kin(config: Config) -> str:
-    return config.model_dump_json(exclude={"leave_out", "engine", "tracking"})
+    # Nobody votes before the end of a round, so that ballots change nothing in what the sites do first.
+    return config.model_dump_json(exclude={"leave_out", "engine", "tracking", "worth"})
 
 
 def _train(pipe: Connection, config: Config, path: Path, sites: Sites | None, first_round: FirstRound | None) -> None:
