@@ -21,6 +21,7 @@ from fedce.guard.border import (
     flags_of,
     outliers_of,
     problem_of,
+    replicates_missing,
     shortened,
     trained_of,
     weights_before,
@@ -75,6 +76,8 @@ class Rules:
     """When sites score models that lack one of them; None: never."""
     judge: Judge | None = None
     """Scores models on a reference set at the coordinator, instead of the sites."""
+    n_cases: Callable[[str], int] = lambda site: 0
+    """Validation cases of a site, as it said when it joined; 0 if that is not known."""
     secret: str = ""
     """What the decoys of ballots and the order of their models are drawn from."""
 
@@ -121,6 +124,8 @@ class CheckedAsk:
             reason = problem_of(reply, by_site.get(reply.site), self.needs_model)
             if reason is None and sound and reply.site == sound[-1].site:
                 reason = "replied twice"
+            if reason is None and self.rules.limits is not None:
+                reason = replicates_missing(reply, self.rules.n_cases(reply.site))
             if reason is None:
                 sound.append(reply)
             else:
