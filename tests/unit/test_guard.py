@@ -267,7 +267,7 @@ GOOD = Signs(1.0, agreement=0.3, others_agreement=0.3, turn=0.8, coherence=1.0, 
     ("change", "fault"),
     [
         ({"length": 0.0}, "zero update"),
-        ({"length": 9e-4}, "zero update"),
+        ({"length": 9e-6}, "zero update"),
         ({"agreement": -0.51}, "its updates go against the others' or have nothing to do with them"),
         ({"relation": -0.26}, "its updates go against the others' or have nothing to do with them"),
         ({"relation": 0.02, "is_settled": True}, "its updates go against the others' or have nothing to do with them"),
@@ -300,7 +300,8 @@ def test_sites_whose_updates_cancel_when_the_training_has_converged_are_not_adve
 @pytest.mark.parametrize(
     "change",
     [
-        {"length": 2e-3},
+        {"length": 2e-5},
+        {"length": 0.05, "jump": 9.0},
         {"agreement": -0.49},
         {"agreement": -0.6, "others_agreement": -0.2},
         {"agreement": None},

@@ -34,9 +34,9 @@ BACK = 0.2
 OPPOSED, UNRELATED = -0.25, 0.03
 """A site's mean agreement divided by the others': below OPPOSED the site is opposed to them; below UNRELATED, if the
 mean is over enough rounds, its updates have nothing to do with theirs."""
-LEAST_RELATED = 0.1
-"""An update shorter than this part of the round's median need not be related to the others': a site with nothing but
-negatives has little to learn, and its small steps lead elsewhere. They move the model as little."""
+SHORT = 0.1
+"""An update shorter than this part of the round's median need not be related to the others', and may grow suddenly: a
+site with nothing but negatives has little to learn, and its small steps lead elsewhere. They move the model as little."""
 INCOHERENT = 0.25
 """A site that continues in its own direction less than this fraction of the others' median sends noise."""
 OVERSTATED = 0.25
@@ -81,7 +81,7 @@ class Signs:
         lambda updates, site: updates.jump(site),
         Sign(
             Flag("jump", "its update is far longer than its updates before"),
-            lambda its: its.jump is not None and its.jump > JUMP,
+            lambda its: its.jump is not None and its.jump > JUMP and its.length >= SHORT,
         ),
         default=None,
     )
@@ -195,9 +195,7 @@ class Signs:
     def is_unrelated(self) -> bool:
         if self.relation is None:
             return False
-        return self.relation < OPPOSED or (
-            self.is_settled and self.relation < UNRELATED and self.length >= LEAST_RELATED
-        )
+        return self.relation < OPPOSED or (self.is_settled and self.relation < UNRELATED and self.length >= SHORT)
 
     @property
     def has_turned(self) -> bool:
