@@ -35,8 +35,8 @@ OPPOSED, UNRELATED = -0.25, 0.03
 """A site's mean agreement divided by the others': below OPPOSED the site is opposed to them; below UNRELATED, if the
 mean is over enough rounds, its updates have nothing to do with theirs."""
 SHORT = 0.1
-"""An update shorter than this part of the round's median need not be related to the others', and may grow suddenly: a
-site with nothing but negatives has little to learn, and its small steps lead elsewhere. They move the model as little."""
+"""An update shorter than this part of the round's median need not be related to the others', and may grow suddenly. A
+site with nothing but negatives has little to learn: its small steps lead elsewhere, and move the model as little."""
 INCOHERENT = 0.25
 """A site that continues in its own direction less than this fraction of the others' median sends noise."""
 OVERSTATED = 0.25

@@ -9,11 +9,12 @@ from fedce.core.ballot import REFERENCE
 from fedce.core.decoys import Drawn
 from fedce.core.recorded import Facts
 from fedce.record.checks import Part
-from fedce.record.entries import Change, End, EvaluationFacts, Join, Line, Replace, Round, Session, Signed
+from fedce.record.entries import Change, End, EvaluationFacts, Join, Line, Replace, Round, Session
 from fedce.record.folder import RunFolder
 from fedce.record.ledger import Ledger, signed_text
 from fedce.record.notices import notice_of
 from fedce.record.standing import Standings
+from fedce.record.votes import Signed
 from fedce.site.wire import ReplyForm
 
 REPORTED = {"n_train": "n_train", "score": "score", "loss": "loss", "err": "error_without"}
