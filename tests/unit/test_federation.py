@@ -20,7 +20,16 @@ from fedce.federation.asking import Rules
 from fedce.federation.checkpoint import load_state, save_state
 from fedce.federation.loop import rounds
 from fedce.guard import Guarded
-from fedce.guard.border import FAR_STATISTICS, HARMFUL_STATISTICS, STANDARD, Limits, outliers_of, problem_of, shortened
+from fedce.guard.border import (
+    FAR_STATISTICS,
+    HARMFUL_STATISTICS,
+    STANDARD,
+    Limits,
+    outliers_of,
+    problem_of,
+    replicates_missing,
+    shortened,
+)
 from fedce.guard.sign import ZERO_UPDATE
 from fedce.guard.statistics import FAR, batch_statistics, distances, is_harmful
 from support import FakeFederation, FakeSite, params
@@ -71,6 +80,23 @@ def test_a_bad_reply_is_refused_with_its_reason(change, reason):
 )
 def test_an_incomplete_reply_is_refused(change, reason):
     assert reason in problem_of(replace(GOOD, **change), TASK)
+
+
+def test_replicates_are_left_out_only_by_sites_that_have_too_few_cases():
+    assert replicates_missing(GOOD, n_cases=4) is None
+    assert replicates_missing(GOOD, n_cases=0) is None  # Not known.
+    assert replicates_missing(replace(GOOD, error_without=None), n_cases=5) is None
+    assert replicates_missing(replace(GOOD, error_replicates=(0.3,) * 20), n_cases=5) is None
+    assert replicates_missing(GOOD, n_cases=5) == "sent no replicates of its error; with 5 validation cases it has 20"
+
+
+@pytest.mark.parametrize(("limits", "is_rejected"), [(STANDARD, True), (None, False)])
+def test_a_site_that_hides_its_replicates_is_rejected_by_the_guard_alone(limits, is_rejected):
+    engine = ScriptedEngine(FedCE(), sites(), lambda reply: replace(reply, error_replicates=()))
+    rules = Rules(limits=limits, n_cases=lambda site: 9 if site == "b" else 4)
+    first, second = rounds(FedCE(), engine.federation.state, engine, 2, rules)
+    assert first.rejected == {}
+    assert ("b" in second.rejected) == is_rejected
 
 
 def test_a_second_reply_of_a_site_does_not_count():

@@ -22,6 +22,7 @@ from fedce.guard.border import (
     flags_of,
     outliers_of,
     problem_of,
+    replicates_missing,
     shortened,
     trained_of,
     weights_before,
@@ -78,6 +79,8 @@ class Rules:
     """Scores models on a reference set at the coordinator, instead of the sites."""
     challenge: Challenge = field(default_factory=Challenge)
     """Which rounds are drawn for an audit; by default none."""
+    n_cases: Callable[[str], int] = lambda site: 0
+    """Validation cases of a site, as it said when it joined; 0 if that is not known."""
     secret: str = ""
     """What the decoys of ballots and the order of their models are drawn from."""
 
@@ -130,6 +133,8 @@ class CheckedAsk:
             reason = problem_of(reply, by_site.get(reply.site), self.needs_model)
             if reason is None and sound and reply.site == sound[-1].site:
                 reason = "replied twice"
+            if reason is None and self.rules.limits is not None:
+                reason = replicates_missing(reply, self.rules.n_cases(reply.site))
             if reason is None:
                 sound.append(reply)
             else:

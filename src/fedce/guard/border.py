@@ -23,6 +23,7 @@ from fedce.core.algorithm import models_of
 from fedce.core.messages import Evaluation, Reply, Task
 from fedce.core.params import MAX_EXACT_COUNT, Layout, Params
 from fedce.core.recorded import Flag
+from fedce.core.scoring import MIN_CASES
 from fedce.core.weights import normalise
 from fedce.guard.sign import ZERO_UPDATE
 
@@ -105,6 +106,13 @@ def problem_of(reply: Reply, task: Task | None, needs_model: bool = True, layout
     if len(reply.scores) != len(task.models):
         return f"sent {len(reply.scores)} scores for {len(task.models)} models"
     return _problem_of_model(reply.params, layout or task.params.layout) if reply.params is not None else None
+
+
+def replicates_missing(reply: Reply, n_cases: int) -> str | None:
+    """Why an error is not supported: replicates hide nothing only if a site can't choose to leave them out."""
+    if reply.error_without is None or reply.error_replicates or n_cases < MIN_CASES:
+        return None
+    return f"sent no replicates of its error; with {n_cases} validation cases it has {N_REPLICATES}"
 
 
 def _problem_of_model(params: Params, layout: Layout) -> str | None:

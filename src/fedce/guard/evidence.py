@@ -19,8 +19,9 @@ from fedce.core.params import SKETCH
 Sketches = Mapping[str, NDArray[np.float32]]
 """Sketches of each site's last updates, newest last; under "" those of the models that the updates started from."""
 
-STILL = 1e-3
-"""An update shorter than this part of the round's median length does not move the model."""
+STILL = 1e-5
+"""An update shorter than this part of the round's median length is none: it is lost in rounding. A site with nothing
+but negatives comes to 0.001."""
 EARLY = 5
 """During this many first rounds, honest updates roughly agree."""
 LEAST_AGREEMENT = 0.05

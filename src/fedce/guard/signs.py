@@ -5,9 +5,8 @@ are bad and what is then said of the site. A new sign is one more field. docs/tr
 an honest site's values are, and what can't be found.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
-from functools import cache
 from typing import Any, TypeVar
 
 from fedce.core.recorded import Flag
@@ -35,6 +34,9 @@ BACK = 0.2
 OPPOSED, UNRELATED = -0.25, 0.03
 """A site's mean agreement divided by the others': below OPPOSED the site is opposed to them; below UNRELATED, if the
 mean is over enough rounds, its updates have nothing to do with theirs."""
+SHORT = 0.1
+"""An update shorter than this part of the round's median need not be related to the others', and may grow suddenly. A
+site with nothing but negatives has little to learn: its small steps lead elsewhere, and move the model as little."""
 INCOHERENT = 0.25
 """A site that continues in its own direction less than this fraction of the others' median sends noise."""
 OVERSTATED = 0.25
@@ -79,7 +81,7 @@ class Signs:
         lambda updates, site: updates.jump(site),
         Sign(
             Flag("jump", "its update is far longer than its updates before"),
-            lambda its: its.jump is not None and its.jump > JUMP,
+            lambda its: its.jump is not None and its.jump > JUMP and its.length >= SHORT,
         ),
         default=None,
     )
@@ -193,7 +195,7 @@ class Signs:
     def is_unrelated(self) -> bool:
         if self.relation is None:
             return False
-        return self.relation < OPPOSED or (self.is_settled and self.relation < UNRELATED)
+        return self.relation < OPPOSED or (self.is_settled and self.relation < UNRELATED and self.length >= SHORT)
 
     @property
     def has_turned(self) -> bool:
@@ -235,6 +237,13 @@ FLAGS = tuple(dict.fromkeys([*(sign.flag for sign in SIGNS), LIKE_OTHERS, CONTRA
 """Every flag of the guard, except those that name another site."""
 
 
+SHOWN_BY: Mapping[type, Sequence[tuple[str, Callable[[Any, str], Any]]]] = {
+    kind: [(one.name, one.metadata["of"]) for one in fields(Signs) if one.metadata.get("by") is kind]
+    for kind in (Updates, Opinions, Likenesses, Opposites)
+}
+"""The fields that are found in each kind of evidence, and how."""
+
+
 def look(updates: Updates) -> dict[str, Signs]:
     """The signs of a round: first each site by itself, then as the others see it, then which sites are alike."""
     signs = {site: Signs(**_found(updates, site)) for site in updates.sites}
@@ -250,11 +259,4 @@ def look(updates: Updates) -> dict[str, Signs]:
 
 def _found(evidence: Updates | Opinions | Likenesses | Opposites, site: str) -> dict[str, Any]:
     """What the evidence shows of a site."""
-    kind: type = type(evidence)
-    return {name: of(evidence, site) for name, of in _shown_by(kind)}
-
-
-@cache
-def _shown_by(evidence: type) -> tuple[tuple[str, Callable[[Any, str], Any]], ...]:
-    """The fields that are found in this kind of evidence, and how."""
-    return tuple((one.name, one.metadata["of"]) for one in fields(Signs) if one.metadata.get("by") is evidence)
+    return {name: of(evidence, site) for name, of in SHOWN_BY[type(evidence)]}

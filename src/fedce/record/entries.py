@@ -7,14 +7,14 @@ version does not know are allowed and kept: other versions write more.
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, PrivateAttr, ValidationError, model_validator
+from pydantic import Field, PrivateAttr, ValidationError
 
 from fedce.base.errors import RunError, first_problem
 from fedce.base.ranges import Images, Loss, Replicates, Score, Seconds
-from fedce.core.ballot import Ballot
 from fedce.core.recorded import Facts, Flag
 from fedce.record.flags import flag_of
 from fedce.record.forms import Count, EvaluationFacts, Form, Heading, Number, Share, Signed, Time
+from fedce.record.votes import BallotFacts
 
 
 class Line(Form):
@@ -164,33 +164,6 @@ class SiteFacts(Form):
     def flags(self) -> list[Flag]:
         """What the border and the guard said of the site."""
         return [flag_of(text) for text in self.flag_texts]
-
-
-class BallotFacts(Form):
-    """How sites scored the common model and the models that lack one of them."""
-
-    without: list[str]
-    scores: Mapping[str, list[Score]]
-    carried: Mapping[str, Number]
-    signed: Mapping[str, list[Signed]] = {}
-    decoy: Mapping[str, Score] = {}
-    """Each scorer's score of the decoy; earlier versions had none."""
-    secret: str = ""
-
-    @model_validator(mode="after")
-    def _scores_every_model(self) -> Self:
-        for site, scores in self.scores.items():
-            if len(scores) != len(self.without) + 1:
-                raise ValueError(f"{site} gave {len(scores)} scores for {len(self.without) + 1} models")
-        if set(self.carried) != set(self.without):
-            raise ValueError("carried and without are not of the same sites")
-        if self.decoy and set(self.decoy) != set(self.scores):
-            raise ValueError("the decoy was not scored by the scorers of the other models")
-        return self
-
-    @property
-    def ballot(self) -> Ballot:
-        return Ballot(tuple(self.without), self.scores, self.carried, decoy=self.decoy, secret=self.secret)
 
 
 class Round(Line):

@@ -366,6 +366,9 @@ ATTACKS: Mapping[str, Attack] = {
         f"claims {lies.BOAST} times its images and sends updates as long", _times(lies.BOAST), says=lies.boasts
     ),
     "vary": Attack("trains on one image, repeated, and makes up replicates", data=with_one_image, says=lies.varies),
+    "hide": Attack(
+        "trains on one image, repeated, and leaves its replicates out", data=with_one_image, says=lies.hides
+    ),
     "dilate": Attack(f"marks {DILATED} pixels too much around everything", data=_with_dilated_masks),
     "invert": Attack("inverts its grey values", data=_with_inverted_images),
     "clone": Attack("has the images of another member", clones=True),

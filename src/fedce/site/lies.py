@@ -78,6 +78,11 @@ def varies(reply: Reply) -> Reply:
     return replace(reply, error_replicates=tuple(SCORE.nearest(error) for error in varied.tolist()))
 
 
+def hides(reply: Reply) -> Reply:
+    """As if it had too few cases to resample."""
+    return replace(reply, error_replicates=())
+
+
 def boasts(reply: Reply) -> Reply:
     return replace(reply, n_train=BOAST * reply.n_train)
 
