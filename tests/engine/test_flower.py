@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from time import sleep
 
+import httpx
 import pytest
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install -c constraints.txt -e '.[flower]'")
@@ -197,23 +198,27 @@ def test_an_experiment_may_leave_a_plan_to_the_sites(tmp_path: Path, fedce):
     assert {"train.loss", "model.channels", "data.size"} < set(config.unplanned)
 
 
-def test_the_superlink_of_a_trial_asks_for_a_credential(tmp_path: Path, images: Path):
+def test_the_superlink_of_a_trial_asks_for_a_credential(tmp_path: Path):
     """Without it, any account of the machine could submit an app, which is code, or join."""
-    with Programs(tmp_path / "logs", {**QUIET, **credential()}) as programs:
-        federation = Federation(programs, tmp_path / "engine", HOSPITALS, str(images))
+    own = credential()
+    with Programs(tmp_path / "logs", {**QUIET, **own}) as programs:
+        federation = Federation(programs, tmp_path / "engine", HOSPITALS, "")
         federation.start_superlink()
-        asked = ("supernode", "list", "here", "--format", "json")
-        wait_for(lambda: federation.flwr(*asked).get("success"), LIMIT, "its own programs are answered")
-        own = dict(programs.environment)
-        del programs.environment["FEDCE_LOOPBACK_TOKEN"]
-        refused = federation.flwr(*asked)
-        assert not refused.get("success")
-        federation.start_supernode("east")
-        wait_for(lambda: "401" in programs.tail("supernode-east"), LIMIT, "a node without it is refused")
-        programs.environment["FEDCE_LOOPBACK_TOKEN"] = "0" * 64
-        assert not federation.flwr(*asked).get("success"), "a made-up one is none"
-        programs.environment.update(own)
-        assert federation.flwr(*asked)["nodes"] == [], "and nobody has joined"
+
+        def asked(path: str, **headers: str) -> int:
+            try:
+                answer = httpx.post(f"http://127.0.0.1:{federation.port}/v1/{path}", headers=headers, timeout=30)
+            except httpx.TransportError:
+                return 0
+            return answer.status_code
+
+        wait_for(lambda: asked("control/list-nodes"), LIMIT, "the SuperLink does not listen")
+        for path in ("control/list-nodes", "control/start-run", "fleet/register-node", "fleet/pull-messages"):
+            assert asked(path) == 401, path
+            assert asked(path, **{"x-fedce-loopback": "0" * 64}) == 401, "a made-up one is none"
+            assert asked(path, **{"x-fedce-loopback": own["FEDCE_LOOPBACK_TOKEN"]}) not in (0, 401), path
+        done = federation.flwr("supernode", "list", "here", "--format", "json")
+        assert done["nodes"] == [], "its own programs are answered, and nobody has joined"
 
 
 def test_deploy_writes_an_app_that_flower_builds(tmp_path: Path, images: Path, fedce):

@@ -76,6 +76,10 @@ class Drawn(Part):
                     self.problems.append(
                         f"{file.relative_to(run.path)} is not what was kept of round {done.round_no + 1}"
                     )
+        if run.drawn_memory_folder.exists():
+            self.unchecked.append(
+                "the sites' memories from before drawn rounds: the ledger does not hold their digests"
+            )
         if gone:
             self.unchecked.append(f"the models of drawn rounds that are not here, and can't be audited: {listed(gone)}")
 

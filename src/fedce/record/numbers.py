@@ -179,7 +179,6 @@ class ResultsAgain(Part):
         attested = [file.with_suffix(end).name for file in run.attestation_files for end in (".json", ".tsr")]
         known = {*COVERED, *covered, *earlier, *attested, run.audit_folder.name, run.fingerprints_file.name}
         beside = [file for file in sorted(run.path.iterdir()) if file.name not in known]
-        beside += [run.drawn_memory_folder] if run.drawn_memory_folder.exists() else []
         models = [file for file in sorted((run.path / "models").glob("*")) if f"models/{file.name}" not in covered]
         names = [str(file.relative_to(run.path)) for file in (*beside, *models)]
         if names:
