@@ -131,6 +131,17 @@ def test_no_folder_and_no_sites(tmp_path: Path):
 NAMES = [f"image{i:02d}" for i in range(41)]
 
 
+def test_a_class_that_no_mask_holds_is_named(folder: Path):
+    said: list[str] = []
+    load_sites(str(folder), classes={"disc": [255]}, notify=said.append)
+    assert not [line for line in said if line.startswith("warning")]
+    load_sites(str(folder), classes={"disc": [255], "cup": [9, 10]}, notify=said.append)
+    assert [line for line in said if line.startswith("warning")] == [
+        "warning: no mask of any site holds the class cup (9, 10); masks hold 255. "
+        "Its Dice is 1 where nothing is found; check data.classes"
+    ]
+
+
 def test_without_a_share_for_validation_the_training_cases_validate():
     found = split("x", ["a", "a", "b", "b"], (0.5, 0, 0.5), 0)
     assert len(found.train) == len(found.test) == 2

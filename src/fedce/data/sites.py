@@ -107,7 +107,21 @@ def _from_files(config: DataConfig, notify: Notify) -> Sites:
         check_labelled_sites(config, found, problems)
     problems.raise_any(config.source)
     alike = tuple(_alike([member for member in members if member], found))
+    if not config.sites:
+        _say_unmarked(alike, classes, notify)
     return Sites(config, classes, alike, recognised(found, alike[0].images.shape[1], classes))
+
+
+def _say_unmarked(sites: Sequence[SiteData], classes: Classes, notify: Notify) -> None:
+    """Name the classes that no mask holds: such a class scores 1 where nothing is found, which flatters every mean."""
+    held = {value for site in sites for origin in site.origins for value in origin.values}
+    for name, values in classes.items():
+        if not held & set(values):
+            there, wanted = ", ".join(map(str, sorted(held))) or "0 alone", ", ".join(map(str, values[:8]))
+            notify(
+                f"warning: no mask of any site holds the class {name} ({wanted}); masks hold {there}. "
+                "Its Dice is 1 where nothing is found; check data.classes"
+            )
 
 
 def _member(
