@@ -154,6 +154,13 @@ class Plan:
     def ballots(self) -> Ballots | None:
         return None if self.no_worth else Ballots.asked_by(self.config.worth, self.config.n_rounds)
 
+    def n_cases(self, site: str) -> int:
+        """Validation cases that a site joined with; 0 if not known, as of a planted site that has another's images."""
+        kind = self.config.freerider.plant.get(site)
+        if site not in self.members or (kind and attacks.attack_of(kind).has_images_of_another):
+            return 0
+        return self.members[site].n_validation_cases
+
     @cached_property
     def secret(self) -> str:
         """What decoys are drawn from: the coordinator's signature, which no site can make; without a key, the seed."""

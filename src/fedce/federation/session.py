@@ -193,7 +193,7 @@ def finish(
         ballots=plan.ballots,
         judge=plan.judge,
         challenge=challenge,
-        n_cases=lambda site: plan.members[site].n_validation_cases if site in plan.members else 0,
+        n_cases=plan.n_cases,
         secret=plan.secret,
     )
     # The trackers with which the run was started: a later call may come from elsewhere.

@@ -182,6 +182,10 @@ class Attack:
     trains_anew: bool = False
     """Each of these members trains on the images by itself."""
 
+    @property
+    def has_images_of_another(self) -> bool:
+        return self.is_of_one_hospital or self.clones
+
 
 def attack_of(kind: str) -> Attack:
     """The attack of this name, or your own at package.module:NAME."""
