@@ -154,6 +154,14 @@ def test_few_ballots_judge_nobody_and_most_scorers_are_never_disbelieved():
     assert len(not_believed(everybody)) < len(SITES) / 2
 
 
+def test_if_nobody_can_be_left_out_the_decoy_is_the_common_model():
+    """One site has all the weight, as with Krum: what remains without it would be rounding noise."""
+    drawn, w = Drawn.of("secret", 3, {}), Params(layout(N), np.ones(N, np.float32))
+    assert drawn.decoy(w, []).vector.tolist() == w.vector.tolist()
+    assert contradictions(drawn, [], [0.8], 0.8) == (0.0, 0.0)
+    assert contradictions(drawn, [], [0.8], 0.7) == (0.0, pytest.approx(-0.1))
+
+
 def test_votes_that_are_not_believed_do_not_count():
     ballots = [one.ballot for one in held(0)]
     left = without_votes(ballots, ["b"])

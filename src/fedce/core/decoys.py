@@ -70,7 +70,7 @@ def contradictions(drawn: Drawn, rho: Sequence[float], scores: Sequence[float], 
     """How far a scorer's answers are from those of a score that is linear close to w; two measures, in Dice.
 
     The first is the mean change by leaving out one site after the other, which is 0 for a linear score; the second is
-    the decoy's score less what the other scores say of it.
+    the decoy's score less what the other scores say of it. If no site could be left out, the decoy is w itself.
 
     >>> drawn = Drawn(np.array([0.6, -0.8]), (0, 1, 2, 3))
     >>> contradictions(drawn, [0.5, 0.5], [0.8, 0.7, 0.9], 0.66)
@@ -78,7 +78,7 @@ def contradictions(drawn: Drawn, rho: Sequence[float], scores: Sequence[float], 
     """
     rest = 1 - np.array(rho)
     changes = np.array(scores[1:]) - scores[0]
-    mean = float(rest @ changes / rest.sum())
+    mean = float(rest @ changes / rest.sum()) if len(rest) else 0.0
     told = float(drawn.direction @ changes)
     return round(mean, 12) + 0.0, round(decoy - scores[0] - told, 12) + 0.0
 
