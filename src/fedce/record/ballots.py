@@ -37,7 +37,8 @@ class BallotsHeld(Part):
         if n_held:
             self.facts.append(f"{n_held} ballots, each held when it was due")
         if n_decoys:
-            self.facts.append(f"{n_decoys} ballots with a decoy, drawn from the coordinator's secret")
+            whose = "the secret that the coordinator signed" if self.key else "a secret that nobody signed"
+            self.facts.append(f"{n_decoys} ballots with a decoy, drawn from {whose}")
 
     def _rule(self, run: RunFolder, ledger: Ledger) -> Ballots:
         """The rule by which ballots were due at first; a run that was continued had fewer rounds then."""
@@ -59,5 +60,8 @@ class BallotsHeld(Part):
         return found
 
     def _is_secret(self, secret: str) -> bool:
-        """A coordinator could choose the decoy that it likes; only one secret belongs to its key and the seed."""
-        return is_signed(self.text, secret, self.key) if self.key else secret == self.text
+        """A coordinator could choose the decoy that it likes; only one secret belongs to its key and the seed.
+
+        Without a key nothing proves who wrote the ledger, and so nothing proves where its secret comes from.
+        """
+        return not self.key or is_signed(self.text, secret, self.key)
