@@ -1,8 +1,8 @@
 """A round of FedCE, FedCI, CGSV and q-FedAvg over one of FedAvg, which validates the received model too.
 
 CPU seconds of the median round of a run with one worker; all methods take turns in this process, so that the machine's
-load cancels.
-FedCI scores the models of all coalitions, 2^6 - 1, in every round: that is its method, and its figure is the price.
+load cancels. FedCI scores the models of all coalitions, 2^6 - 1, in every round: that is its method, and its figure is
+the price.
 
     python -m benchmarks.methods [--repeats 3]
 """
