@@ -13,7 +13,7 @@ import pytest
 import fedce
 from fedce.cli import main
 from fedce.core.messages import Member, Reply
-from fedce.site.wire import MemberForm, ReplyForm
+from fedce.site.wire import FingerprintForm, MemberForm, ReplyForm
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
@@ -142,7 +142,7 @@ def test_every_field_of_a_reply_has_a_row_in_the_privacy_table():
 
 def test_nothing_else_goes_over_a_network():
     """The forms of what a site sends, beside what the privacy page lists; the rest says which task is answered."""
-    sent = MemberForm.model_fields.keys() | ReplyForm.model_fields.keys()
+    sent = {name for form in (MemberForm, FingerprintForm, ReplyForm) for name in form.model_fields}
     listed = {field.name for kind in (Reply, Member) for field in fields(kind)} | ONLY_OVER_A_NETWORK
     assert sent - listed == {"kind", "run", "nonce", "action", "model", "key", "versions"}
 

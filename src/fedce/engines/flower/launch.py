@@ -102,6 +102,8 @@ def run_here(
 
 def credential() -> dict[str, str]:
     """Environment of programs whose servers on this machine answer each other alone: see loopback/sitecustomize.py."""
+    if not (LOOPBACK / "sitecustomize.py").is_file():  # Without it nobody would be asked for the token.
+        raise EngineError(f"{LOOPBACK / 'sitecustomize.py'} is missing; install fedce again")
     path = os.pathsep.join([str(LOOPBACK), *filter(None, [os.environ.get("PYTHONPATH")])])
     return {"PYTHONPATH": path, "FEDCE_LOOPBACK_TOKEN": secrets.token_hex(32)}
 
