@@ -113,7 +113,13 @@ def engine(sites: fedce.Sites) -> float:
     ends: list[float] = []
     observer = Observer(start=lambda *_: ends.append(perf_counter()), round=lambda _: ends.append(perf_counter()))
     train = {"batch_size": BATCH, "patches": PATCHES, "foreground": FOREGROUND}
-    settings = {"recipe": "small", "train": train, "model.channels": list(CHANNELS), "engine.workers": 1}
+    settings = {
+        "recipe": "small",
+        "train": train,
+        "model.channels": list(CHANNELS),
+        "engine.workers": 1,
+        "worth.every": 0,
+    }
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
         fedce.run(sites, "fedavg", rounds=N_ROUNDS, out=out, progress=observer, settings=settings)

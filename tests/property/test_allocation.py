@@ -171,7 +171,10 @@ def test_what_speaks_against_paying_by_contribution(change, doubts):
 
 def test_what_speaks_against_paying_by_worth():
     for rule in ("worth", "mix"):
-        assert doubts_of(rule, {**CERTAIN, "worth": {"signal": 0.5}}) == []
+        apart = {"signal": 0.5, "low": {"a": 0.0, "b": 0.5}, "high": {"a": 0.4, "b": 0.9}}
+        assert doubts_of(rule, {**CERTAIN, "worth": apart}) == []
+        alike = doubts_of(rule, {**CERTAIN, "worth": {**apart, "high": {"a": 0.6, "b": 0.9}}})
+        assert [one.split(" by the")[0] for one in alike] == ["no two sites can be told apart"]
         noise = doubts_of(rule, {**CERTAIN, "worth": {"signal": 0.1}, "initial_dice": {}})
         assert [one.split(" in what")[0] for one in noise] == ["the sites differ by no more than noise", NOT_BETTER]
 

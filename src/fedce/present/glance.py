@@ -9,8 +9,8 @@ from fedce.base.config import Config
 from fedce.base.tables import BUILT_IN
 from fedce.core.scoring import MIN_CASES
 from fedce.present import sentences
-from fedce.present.worth import any_apart, is_about_needs, is_told, shares_given, worth_sentences
-from fedce.questions.allocation import better_than_at_first
+from fedce.present.worth import is_about_needs, is_told, shares_given, worth_sentences
+from fedce.questions.allocation import any_apart, better_than_at_first
 from fedce.valuation.uncertainty import MIN_ROUNDS
 
 TOO_EARLY = "Too early to tell"
@@ -73,7 +73,7 @@ def _too_early(results: Mapping[str, Any]) -> list[str]:
         reasons.append(f"at no site is the model shown to be better than before the training{'' if measured else few}")
     if shares_given(results) and not is_told(results):
         reasons.append("in what they give, the sites differ by no more than noise")
-    elif shares_given(results) and not any_apart(results):
+    elif shares_given(results) and not any_apart(results["worth"]):
         reasons.append("the 95 % intervals of what the sites give all overlap")
     if is_about_needs(results) and results["rounds"] < MIN_ROUNDS:
         n = results["rounds"]

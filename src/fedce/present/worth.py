@@ -17,12 +17,6 @@ def is_told(results: Mapping[str, Any]) -> bool:
     return bool(shares_given(results)) and results["worth"]["signal"] >= LEAST_SIGNAL
 
 
-def any_apart(results: Mapping[str, Any]) -> bool:
-    """Whether the intervals of what two sites give lie apart, so that one is shown to give more than the other."""
-    worth = results["worth"]
-    return bool(max(worth["low"].values()) > min(worth["high"].values()))
-
-
 def is_about_needs(results: Mapping[str, Any]) -> bool:
     """Whether the contributions are FedCE's, which say what a site needs."""
     return str(results["algorithm"]).startswith("fedce")

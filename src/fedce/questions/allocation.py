@@ -73,6 +73,8 @@ def doubts_of(rule: str, results: Mapping[str, Any]) -> list[str]:
     if rule in BY_WORTH:
         if results["worth"]["signal"] < LEAST_SIGNAL:
             doubts.append("the sites differ by no more than noise in what they give to each other")
+        elif not any_apart(results["worth"]):
+            doubts.append("no two sites can be told apart by the intervals of what they give to each other")
     elif not (intervals := results.get("intervals")):
         reason = results.get("no_intervals") or "too few rounds, or shares that are not means over rounds"
         doubts.append(f"the contributions have no intervals ({reason})")
@@ -83,6 +85,11 @@ def doubts_of(rule: str, results: Mapping[str, Any]) -> list[str]:
             "at no site is the final model's validation Dice above that of the initial model by more than its interval"
         )
     return doubts
+
+
+def any_apart(worth: Mapping[str, Any]) -> bool:
+    """Whether the intervals of what two sites give lie apart, so that one is shown to give more than the other."""
+    return bool(max(worth["low"].values()) > min(worth["high"].values()))
 
 
 def told_apart(intervals: Mapping[str, Any]) -> list[tuple[str, str]]:
