@@ -17,6 +17,8 @@ from fedce.guard.evidence import Updates
 CANCELS, OPPOSITE, ROUNDS_OPPOSITE = -0.2, -0.42, 3
 """Two sites that cancel each other have a partial correlation below CANCELS in every round, and below OPPOSITE on
 average over at least this many rounds in a row; honest pairs come to -0.34 in the mean of three rounds."""
+MOST_UNEQUAL = 3.0
+"""Directions cancel only if they are about equally long: what is left of one update may be this many times as long."""
 LEAST_SITES = 5
 """Among fewer sites, what is left of two updates is mostly what they have in common with nobody."""
 RIDGE = 1e-6
@@ -42,10 +44,13 @@ class Opposites:
         if len(sites) < LEAST_SITES:
             return {}
         rows = [self.updates.sites.index(site) for site in sites]
-        partial = partial_correlations(self.updates.cosines[np.ix_(rows, rows)])
+        inverse = inverse_of(self.updates.cosines[np.ix_(rows, rows)])
+        # Without what the others explain, the square of a unit vector's length is 1 / its entry on the diagonal.
+        left = np.array([self.updates.lengths[site] for site in sites]) / np.sqrt(_diagonal(inverse))
+        partial = partial_correlations(inverse)
+        cancels = (partial < CANCELS) & (left[:, None] <= MOST_UNEQUAL * left) & (left <= MOST_UNEQUAL * left[:, None])
         return {
-            site: {sites[j]: float(partial[i, j]) for j in np.flatnonzero(partial[i] < CANCELS)}
-            for i, site in enumerate(sites)
+            site: {sites[j]: float(partial[i, j]) for j in np.flatnonzero(cancels[i])} for i, site in enumerate(sites)
         }
 
 
@@ -54,14 +59,22 @@ def are_opposite(pairs: Mapping[str, Sequence[float]]) -> bool:
     return any(n >= ROUNDS_OPPOSITE and mean < OPPOSITE for n, mean in pairs.values())
 
 
-def partial_correlations(cosines: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The cosine of what is left of two updates without what the other updates explain.
+def inverse_of(cosines: NDArray[np.float64]) -> NDArray[np.float64]:
+    found: NDArray[np.float64] = np.asarray(np.linalg.inv(cosines + RIDGE * np.eye(len(cosines))), np.float64)
+    return found
+
+
+def _diagonal(inverse: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.maximum(np.diag(inverse), np.finfo(float).tiny)
+
+
+def partial_correlations(inverse: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The cosine of what is left of two updates without what the other updates explain; from `inverse_of` cosines.
 
     >>> partial_correlations(np.eye(3)).tolist()
     [[0.0, 0.0, 0.0], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
     """
-    inverse = np.linalg.inv(cosines + RIDGE * np.eye(len(cosines)))
-    scale = np.sqrt(np.maximum(np.diag(inverse), np.finfo(float).tiny))
+    scale = np.sqrt(_diagonal(inverse))
     found: NDArray[np.float64] = 0.0 - inverse / np.outer(scale, scale)
     np.fill_diagonal(found, 0.0)
     return found
