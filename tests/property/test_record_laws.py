@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fedce.algorithms import AFL, FedAvg, FedCE, FedCEAtSites, QFedAvg
 from fedce.base.errors import ReplyError, RunError
-from fedce.base.ranges import LOSS, METRIC, NOVELTY, SCORE
+from fedce.base.ranges import LOSS, METRIC, N_REPLICATES, NOVELTY, SCORE
 from fedce.core.messages import Evaluation, Measured, Reply, Task
 from fedce.core.params import cosine
 from fedce.federation.asking import Rules
@@ -34,7 +34,7 @@ said = st.fixed_dictionaries(
         "n_train": wholes,
         "score": maybe,
         "error_without": maybe,
-        "error_replicates": st.lists(floats, max_size=3).map(tuple),
+        "error_replicates": st.lists(floats, max_size=3).map(tuple) | floats.map(lambda error: (error,) * N_REPLICATES),
         "novelty": maybe,
         "loss": maybe,
         "loss_before": maybe,

@@ -12,6 +12,7 @@ from hypothesis.extra.numpy import arrays
 from fedce import __version__
 from fedce.base.errors import ReplyError
 from fedce.base.identity import Identity
+from fedce.base.ranges import N_REPLICATES
 from fedce.core.messages import Evaluation, Measured, Member, Reply, Task
 from fedce.engines.joining import Known, Reports, Rules
 from fedce.engines.remote import RemoteEngine, _Node
@@ -62,7 +63,7 @@ def replies(draw):
         params=draw(st.none() | vectors.map(lambda vector: params(vector.tolist(), 1, 1))),
         score=draw(st.none() | scores),
         error_without=draw(st.none() | scores),
-        error_replicates=tuple(draw(st.lists(scores, max_size=5))),
+        error_replicates=tuple(draw(st.just([]) | st.lists(scores, min_size=N_REPLICATES, max_size=N_REPLICATES))),
         novelty=draw(st.none() | st.floats(0, 2)),
         loss=draw(st.none() | losses),
         loss_before=draw(st.none() | losses),

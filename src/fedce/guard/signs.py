@@ -35,7 +35,7 @@ OPPOSED, UNRELATED = -0.25, 0.03
 """A site's mean agreement divided by the others': below OPPOSED the site is opposed to them; below UNRELATED, if the
 mean is over enough rounds, its updates have nothing to do with theirs."""
 SHORT = 0.1
-"""An update shorter than this part of the round's median need not be related to the others', and may grow suddenly. A
+"""An update shorter than this part of the round's median need not be related to the others', and may grow or repeat. A
 site with nothing but negatives has little to learn: its small steps lead elsewhere, and move the model as little."""
 INCOHERENT = 0.25
 """A site that continues in its own direction less than this fraction of the others' median sends noise."""
@@ -127,7 +127,7 @@ class Signs:
         Updates.repetition,
         Sign(
             Flag("replay", "it sent an old update again"),
-            lambda its: its.repetition is not None and its.repetition > SAME,
+            lambda its: its.repetition is not None and its.repetition > SAME and its.length >= SHORT,
         ),
         default=None,
     )

@@ -17,6 +17,7 @@ from pydantic import (
     Field,
     SerializerFunctionWrapHandler,
     ValidationError,
+    field_validator,
     model_serializer,
 )
 from safetensors import SafetensorError
@@ -26,6 +27,7 @@ from safetensors.numpy import save as tensors_to_bytes
 from fedce.base.errors import ReplyError, first_problem
 from fedce.base.ranges import (
     MAX_METRICS,
+    N_REPLICATES,
     Gain,
     Images,
     Loss,
@@ -226,6 +228,13 @@ class ReplyForm(_Form):
     received: Hex = ""
     """Digest of the model that the site was sent, so that neither side can later name another one; empty in answers of
     an earlier version."""
+
+    @field_validator("error_replicates")
+    @classmethod
+    def _all_or_none(cls, replicates: list[float]) -> list[float]:
+        if len(replicates) not in (0, N_REPLICATES):
+            raise ValueError(f"expected {N_REPLICATES} replicates, or none")
+        return replicates
 
 
 class Failure(_Form):
