@@ -6,18 +6,21 @@ from pathlib import Path
 
 import pytest
 
+from fedce import __version__
 from fedce.base.config import dumps, load, parse, with_planned
 from fedce.base.errors import ConfigError
 from fedce.base.recipes import PLANNED
 from fedce.data import load_sites
 from fedce.data.fingerprint import fingerprints_of
+from fedce.engines.joining import SILENT_SECONDS, Reports, Rules
+from fedce.engines.planning import Collecting
 from fedce.engines.starting import coordinate
 from fedce.federation.plan import resolve
 from fedce.federation.session import Observer
 from fedce.learning.planning import completed_by, plan_of
 from fedce.record.folder import RunFolder
 from fedce.record.verify import verify
-from remote_sites import no_waiting, post_of, resident  # noqa: F401 (a fixture)
+from remote_sites import Clock, no_waiting, post_of, resident  # noqa: F401 (a fixture)
 from support import made_anew
 
 WRITTEN = {"recipe": "plan", "rounds": 2, "model.channels": [4, 8], "personalise": 0, "data.scale": "tiny"}
@@ -51,6 +54,22 @@ def test_the_coordinator_plans_what_a_local_run_would(tmp_path: Path, config, ho
     assert set(sent) == set(hospitals)
     told = json.loads(json.loads(sent["site1"]["content"])["fingerprint"])
     assert told == json.loads(fingerprints_of(load_sites("fundus6", scale="tiny")).sites[0].model_dump_json())
+
+
+def test_a_lost_question_is_asked_again_and_an_answered_one_is_not(config, hospitals):
+    clock, post = Clock(), post_of(hospitals)
+    asked_at: dict[str, list[float]] = {}
+
+    def lose_one(node, about, answer):
+        asked_at.setdefault(node, []).append(clock.now)
+        return None if node == "node-site6" and len(asked_at[node]) == 1 else answer
+
+    post.when = lose_one
+    rules = Rules("00", config.engine.members, 2, 10_000, None, __version__)
+    sent = Collecting(post, rules, Reports(lambda event: None), clock, lambda seconds: clock.pause(0.5)).all()
+    assert set(sent) == set(hospitals)
+    assert asked_at.pop("node-site6") == pytest.approx([0, SILENT_SECONDS], abs=1)
+    assert all(len(times) == 1 for times in asked_at.values())
 
 
 def test_a_resumed_run_keeps_its_plan_and_restarted_sites_know_it(tmp_path: Path, config, hospitals):

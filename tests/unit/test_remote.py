@@ -29,21 +29,16 @@ from fedce.record.folder import RunFolder
 from fedce.record.verify import verify
 from fedce.site.resident import Resident
 from fedce.site.wire import Parcel, Signed
-from remote_sites import TINY, no_waiting, post_of, replace_engine, resident, signed_anew  # noqa: F401 (a fixture)
+from remote_sites import (
+    TINY,
+    Clock,
+    no_waiting,  # noqa: F401 (a fixture)
+    post_of,
+    replace_engine,
+    resident,
+    signed_anew,
+)
 from support import Post, chained, contents_of, events_of, params
-
-
-class Clock:
-    """Time that passes only when somebody waits."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    def pause(self, seconds: float) -> None:
-        self.now += seconds
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from time import monotonic, sleep
 from typing import Any
 
@@ -14,7 +15,7 @@ from fedce.base.files import write_sealed
 from fedce.base.recipes import value_at
 from fedce.data.fingerprint import Fingerprint, Fingerprints
 from fedce.engines.courier import Courier
-from fedce.engines.joining import Reports, Rules, check_author, key_of
+from fedce.engines.joining import SILENT_SECONDS, Reports, Rules, check_author, key_of
 from fedce.federation.plan import resolve
 from fedce.learning.planning import Planned, completed_by, plan_of, together
 from fedce.record.folder import RunFolder
@@ -70,7 +71,7 @@ class Collecting:
                 hello = Hello(run=self.rules.run, nonce=nonce, wants="fingerprint")
                 if ticket := self.courier.send(node, Parcel(hello.model_dump_json(), {}), 0):
                     self._asked[ticket] = (node, nonce)
-                    self._ask_at[node] = float("inf")
+                    self._ask_at[node] = now + SILENT_SECONDS
         for ticket in [ticket for ticket, (node, _) in self._asked.items() if node not in here]:
             del self._asked[ticket]
 
@@ -81,6 +82,7 @@ class Collecting:
             self.reports.notice(f"node {node} sent no fingerprint: {str(error)[:300]}")
             self._ask_at[node] = self.clock() + PAUSE_SECONDS
             return
+        self._ask_at[node] = inf
         before = self.by_site.setdefault(sent.form.name, sent)
         if before.form.key != sent.form.key:
             self.reports.notice(

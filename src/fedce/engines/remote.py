@@ -19,7 +19,7 @@ from fedce.base.identity import is_signed
 from fedce.core.messages import Member, Reply, Task
 from fedce.core.params import Layout, Params
 from fedce.engines.courier import Courier
-from fedce.engines.joining import Event, Known, Reports, Rules, check_author, check_member, key_of
+from fedce.engines.joining import SILENT_SECONDS, Event, Known, Reports, Rules, check_author, check_member, key_of
 from fedce.engines.shared import Shelf
 from fedce.engines.waiting import Deadline, Waiting
 from fedce.site.wire import Failure, Hello, MemberForm, Parcel, ReplyForm, Signed, kind_of, reply_from, task_parcel
@@ -30,9 +30,6 @@ MAX_TRIES = 3
 """How often a task is sent in one round to a site that does not answer."""
 FIRST_PAUSE, LONGEST_PAUSE = 2.0, 300.0
 """Seconds until a node that failed is asked again; the pause doubles each time."""
-SILENT_SECONDS = 60.0
-"""A node that has not said which site it is for this long is asked again; the time doubles each time. A question may be
-lost: a SuperNode of Flower that still has a message of an earlier run may answer that one instead."""
 MAX_OVER = 1000
 """At most this many unanswered parcels of earlier rounds are remembered; the oldest are dropped."""
 
