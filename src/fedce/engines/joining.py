@@ -11,8 +11,8 @@ from fedce.record.connections import Connections
 from fedce.site.wire import FingerprintForm, MemberForm, Signed
 
 SILENT_SECONDS = 60.0
-"""A node that has not said which site it is for this long is asked again; the time doubles each time. A question may be
-lost: a SuperNode of Flower that still has a message of an earlier run may answer that one instead."""
+"""A node that has not answered the coordinator's first question for this long is asked again. A question may be lost: a
+SuperNode of Flower that still has a message of an earlier run may answer that one instead."""
 
 
 @dataclass(frozen=True)
