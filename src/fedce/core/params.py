@@ -246,7 +246,7 @@ def _blas() -> ThreadpoolController:
 SKETCH, WIDE = 64, 4096
 """Lengths of a short sketch and of a wide one, which is folded to the short one."""
 ROWS = 16
-"""So many rows of a wide sketch are worked on at once: they fit the cache."""
+"""A wide sketch is summed this many rows at a time, because they fit the cache."""
 
 
 def sketch(vector: Vector) -> list[float]:

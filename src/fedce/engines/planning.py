@@ -124,7 +124,7 @@ class FromSites:
     """The key with which each site sent its fingerprint."""
 
     def rules(self, rules: Rules) -> Rules:
-        """The rules of the run: whoever sent a fingerprint joins with the same key."""
+        """The rules of the run: a site that sent a fingerprint must join with the same key."""
         members = {name: key or self.keys.get(name, "") for name, key in rules.members.items()}
         return replace(rules, members=members, size=self.config.data.size, planned=self.values)
 
