@@ -20,8 +20,8 @@ Sketches = Mapping[str, NDArray[np.float32]]
 """Sketches of each site's last updates, newest last; under "" those of the models that the updates started from."""
 
 STILL = 1e-5
-"""An update shorter than this part of the round's median length counts as no update: it is lost in rounding. A site with nothing
-but negatives comes to 0.001."""
+"""An update shorter than this part of the round's median length counts as no update: it is lost in rounding. A
+site with nothing but negatives comes to 0.001."""
 EARLY = 5
 """During this many first rounds, honest updates roughly agree."""
 LEAST_AGREEMENT = 0.05
