@@ -11,7 +11,6 @@ their masks (as `fedce predict --adapt` does), beside what the site reaches alon
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -79,8 +78,8 @@ def unseen(source: str, changes: dict[str, Any], store: Store, sites: Sequence[s
         hospital = Hospital(data, loaded.learner, tuple(loaded.classes), config.seed)
         model = loaded.learner.params
         dice = [hospital.test_dice(one) for one in (model, hospital.adapted(model))]
-        own = Participants(config, replace(everybody, members=(data,))).hospital(site)
-        trained, moments = Participants(config, everybody).learner.initial, {}
+        participants = Participants(config, everybody)
+        own, trained, moments = participants.hospital(site), participants.learner.initial, {}
         for round_no in range(config.n_rounds):
             after = own.train(trained, round_no, moments)
             trained, moments = after.params, after.moments

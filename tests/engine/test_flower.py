@@ -1,5 +1,6 @@
 """Flower with real processes on loopback: the same bits as the local engine, whatever happens to the processes."""
 
+import json
 import os
 import random
 import re
@@ -35,7 +36,7 @@ WAITING = {**SMALL, "engine.min_sites": len(HOSPITALS)}
 """Who is away is waited for: on a busy machine a start may take longer than Flower waits until it calls a node gone."""
 LIMIT = 300.0
 """Seconds; a run that takes longer hangs."""
-REFUSED = "another key than the site 'east' that joined before"
+REFUSED = "another key than the member 'east'"
 
 
 def test_the_same_bits_and_nobody_outside_is_spoken_to(tmp_path: Path, images: Path, planned: Path):
@@ -125,9 +126,12 @@ def test_a_cut_network_changes_nothing(coordinator: Coordinator, local: Path):
     check_credit(RunFolder(made.out))
 
 
-def test_with_certificates_and_keys_nobody_else_comes_in(tmp_path: Path, images: Path, local: Path):
-    """As in docs/flower.md: TLS, registered keys; then a stranger, a wrong certificate, and a thief of a name."""
-    made = Coordinator(tmp_path, {**WAITING, "data.source": str(images)})
+def test_with_certificates_and_keys_nobody_else_comes_in(tmp_path: Path, images: Path, planned: Path):
+    """As in docs/flower.md: TLS, registered keys; then a stranger, a wrong certificate, and a thief of a name.
+
+    The experiment leaves the plan to the hospitals, whose fingerprints come over the network.
+    """
+    made = Coordinator(tmp_path, {**WAITING, "recipe": "plan", "alone": True, "data.source": str(images)})
     federation = made.federation
     keys = tmp_path / "keys"
     write_certificates(keys)
@@ -169,7 +173,8 @@ def test_with_certificates_and_keys_nobody_else_comes_in(tmp_path: Path, images:
         os.killpg(made.programs.running["supernode-south"].pid, signal.SIGCONT)
         made.wait()
         listed = federation.flwr("supernode", "list", "here", "--format", "json")
-    assert same(made.out, local)
+    assert same(made.out, planned)
+    assert set(json.loads(RunFolder(made.out).fingerprints_file.read_text("utf-8"))["sites"]) == set(HOSPITALS)
     joined = [join.site for join in RunFolder(made.out).ledger().of(Join)]
     assert sorted(joined) == list(HOSPITALS)
     online = [node for node in listed["nodes"] if node["status"] == "online"]

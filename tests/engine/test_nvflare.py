@@ -73,10 +73,14 @@ def test_killed_and_resumed_it_gives_the_same_bits_and_nobody_outside_is_spoken_
     RunFolder(out).check_chain()
 
 
-def test_a_provisioned_federation_survives_kills_with_the_same_bits(tmp_path: Path, images: Path, local: Path):
-    """As in docs/nvflare.md: mutual TLS, nobody may send code; the coordinator and the one who keeps it are killed."""
+def test_a_provisioned_federation_survives_kills_with_the_same_bits(tmp_path: Path, images: Path, planned: Path):
+    """As in docs/nvflare.md: mutual TLS, nobody may send code; the coordinator and the one who keeps it are killed.
+
+    The experiment leaves the plan to the hospitals, whose fingerprints come over the network.
+    """
     consortium = Consortium(tmp_path, HOSPITALS, str(images))
-    launch.write_job(load(None, {**SMALL, "data.source": "elsewhere"}), tmp_path / "job", "federation", "test")
+    experiment = load(None, {**SMALL, "recipe": "plan", "alone": True, "data.source": "elsewhere"})
+    launch.write_job(experiment, tmp_path / "job", "federation", "test")
     run = RunFolder(consortium.runs / "federation")
     with consortium.programs as programs:
         consortium.start()
@@ -89,7 +93,8 @@ def test_a_provisioned_federation_survives_kills_with_the_same_bits(tmp_path: Pa
         wait_for(lambda: programs.running["keeper"].poll() is not None, LIMIT, "the run did not end")
         assert programs.running["keeper"].returncode == 0, programs.tail("keeper")
         assert programs.tail("keeper").rstrip().endswith("the folder 'federation' among its runs")
-    assert same(run.path, local)
+    assert same(run.path, planned)
+    assert set(json.loads(run.fingerprints_file.read_text("utf-8"))["sites"]) == set(HOSPITALS)
     assert [line.kind for line in run.ledger()].count("resume") <= 1
     run.check_chain()
     assert (tmp_path / "sites" / "east" / "key.pem").stat().st_mode & 0o777 == 0o600

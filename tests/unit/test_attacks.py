@@ -127,6 +127,14 @@ def test_who_stays_away():
     assert is_there(Task("b", 5, START, action="evaluate"), 6, {"b": "leave"})
 
 
+@pytest.mark.parametrize(
+    ("rho", "share", "comes"), [(None, None, True), (0.3, 0.3, True), (0.3, 0.2, False), (0.0, 0.2, True)]
+)
+def test_a_site_stays_away_for_a_round_when_its_share_fell(rho, share, comes):
+    task = Task("b", 3, START, rho=rho, shares={} if share is None else {"b": share})
+    assert is_there(task, 6, {"b": "sulk"}) is comes
+
+
 def test_directions_that_are_added_to_honest_updates():
     one, other = sent("mirror", 1), sent("mirror", -1)
     np.testing.assert_allclose((one + other) / 2, [0.5, -0.25], atol=1e-6)

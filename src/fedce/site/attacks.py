@@ -82,7 +82,7 @@ def is_there(task: Task, n_rounds: int, plant: Mapping[str, str]) -> bool:
     there = attack_of(kind).there if kind else None
     if there is None or task.action != "train":
         return True
-    return there(task.round_no, n_rounds, _place(task.site, plant))
+    return there(task, n_rounds, _place(task.site, plant))
 
 
 def with_one_image(data: SiteData) -> SiteData:
@@ -171,8 +171,8 @@ class Attack:
     votes: Callable[[Sequence[float], Sequence[int]], Sequence[float]] | None = None
     """Changes its scores of the common model, of the models without a site and of the decoy, which it takes for another
     of these; it knows which of them lack an accomplice or itself."""
-    there: Callable[[int, int, int], bool] | None = None
-    """Whether it answers in a round: by the round's number, the number of rounds and its place among accomplices."""
+    there: Callable[[Task, int, int], bool] | None = None
+    """Whether it does a round's task: by the task, the number of rounds and its place among accomplices."""
     clones: bool = False
     """It has the images of the first honest site, which does not know."""
     is_paired: bool = False
@@ -379,6 +379,7 @@ ATTACKS: Mapping[str, Attack] = {
     "slander": Attack("votes that the model is better without any honest site", votes=lies.slander),
     "praise": Attack("votes that the model is bad without itself and its accomplice", votes=lies.praise),
     "leave": Attack(f"takes part in {lies.FIRST_ROUNDS} rounds", there=lies.at_first),
+    "sulk": Attack("stays away for a round when its share fell", there=lies.unless_its_share_fell),
     "mirror": Attack("two add opposite made-up directions to their updates", _drifts, is_paired=True),
     "turns": Attack(
         "one hospital under two names, in turn",

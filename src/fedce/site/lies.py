@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from fedce.base.ranges import SCORE
-from fedce.core.messages import Evaluation, Reply
+from fedce.core.messages import Evaluation, Reply, Task
 
 OVERSTATED = 0.2
 """What is added to an error, and to a score that is lied about."""
@@ -97,13 +97,18 @@ def praise(scores: Sequence[float], mine: Sequence[int]) -> list[float]:
     return [scores[0] - OVERSTATED if i in mine else score for i, score in enumerate(scores)]
 
 
-def in_turn(round_no: int, n_rounds: int, place: int) -> bool:
-    return round_no % 2 == place % 2
+def in_turn(task: Task, n_rounds: int, place: int) -> bool:
+    return task.round_no % 2 == place % 2
 
 
-def in_halves(round_no: int, n_rounds: int, place: int) -> bool:
-    return (round_no >= n_rounds // 2) == (place % 2 == 1)
+def in_halves(task: Task, n_rounds: int, place: int) -> bool:
+    return (task.round_no >= n_rounds // 2) == (place % 2 == 1)
 
 
-def at_first(round_no: int, n_rounds: int, place: int) -> bool:
-    return round_no < FIRST_ROUNDS
+def at_first(task: Task, n_rounds: int, place: int) -> bool:
+    return task.round_no < FIRST_ROUNDS
+
+
+def unless_its_share_fell(task: Task, n_rounds: int, place: int) -> bool:
+    """Its share before the last round was its weight in that round's mean, which is 0 if it was away."""
+    return task.shares.get(task.site, 1.0) >= (task.rho or 0.0)
