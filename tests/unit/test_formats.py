@@ -69,13 +69,13 @@ def test_common_layouts_are_found_out(tmp_path: Path, images: str, masks: str):
 
 
 def test_a_stated_layout(tmp_path: Path):
-    write_pairs(tmp_path, "scan/t2-{}.png", "roi/{}-gland.png")
+    write_pairs(tmp_path, "scan/t2-{}.png", "drawn/{}-gland.png")
     with pytest.raises(DataError) as caught:
         load_sites(tmp_path)
-    assert "found 4 .png in roi, 4 .png in scan (such as roi/case0-gland.png)" in str(caught.value)
+    assert "found 4 .png in drawn, 4 .png in scan (such as drawn/case0-gland.png)" in str(caught.value)
     keys = dict(re.findall(r"--set data\.(images|masks)='([^']+)'", str(caught.value)))
     assert load_sites(tmp_path, **keys)[1].masks.any(), "the keys that the message names do fit"
-    sites = load_sites(tmp_path, images="scan/t2-*", masks="roi/*-gland.png")
+    sites = load_sites(tmp_path, images="scan/t2-*", masks="drawn/*-gland.png")
     assert sites[1].files == ("case0", "case1", "case2", "case3")
 
 

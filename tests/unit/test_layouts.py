@@ -1,6 +1,7 @@
 """Layouts that are recognised: modalities, data sets of all sites, folds, colours; and what is said where none is."""
 
 import json
+import re
 from pathlib import Path
 
 import nibabel
@@ -405,3 +406,93 @@ def test_regions_of_nnunet_may_overlap(tmp_path: Path):
     sites = load_sites(tmp_path)
     whole, inner = sites[0].masks.sum(axis=(0, 2, 3)).tolist()
     assert whole == 2 * inner > 0
+
+
+def write_pairs(root: Path, image: str, mask_name: str, n: int = 4) -> Path:
+    """At each of two sites, n images and masks; {i} in a name is their number."""
+    for site in SITES:
+        for i in range(n):
+            for name, values in ((image, volume(i)[..., 1]), (mask_name, 255 * mask()[..., 1])):
+                path = root / site / name.format(i=i)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                Image.fromarray(np.clip(values, 0, 255).astype(np.uint8)).save(path)
+    return root
+
+
+@pytest.mark.parametrize(
+    ("image", "mask_name", "recognised"),
+    [
+        ("Images/{i}.PNG", "Masks/{i}.PNG", "Images/*.PNG with Masks/*.PNG"),
+        ("Original/{i}.tif", "Ground Truth/{i}.tif", "Original/*.tif with Ground Truth/*.tif"),
+        ("imgs/a{i}.png", "gt/a{i}_gt.png", "imgs/a*.png with gt/a*_gt.png"),
+        ("x/{i}.png", "y/{i}_seg.png", "x/*.png with y/*_seg.png"),
+    ],
+)
+def test_two_folders_whose_files_all_fit_need_no_keys(tmp_path: Path, image: str, mask_name: str, recognised: str):
+    sites = load_sites(write_pairs(tmp_path, image, mask_name))
+    assert sites.recognised == f"{recognised}, 1 class (foreground)"
+    assert [len(site.images) for site in sites] == [4, 4]
+    assert sites[0].masks[:, 0, 10, 12].all()
+
+
+def test_one_file_without_its_pair_is_not_guessed_around(tmp_path: Path):
+    write_pairs(tmp_path, "imgs/{i}.png", "gt/{i}_gt.png")
+    (tmp_path / "north/gt/3_gt.png").unlink()
+    with pytest.raises(DataError, match=r"site 'north': nothing in .* is laid out in a way that is recognised"):
+        load_sites(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("image", "mask_name", "keys"),
+    [
+        ("Image_0{i}L.jpg", "Image_0{i}L_1stHO.png", ("Image_*L.jpg", "Image_*L_1stHO.png")),
+        (
+            "images/0{i}_training.tif",
+            "1st_manual/0{i}_manual1.png",
+            ("images/*_training.tif", "1st_manual/*_manual1.png"),
+        ),
+    ],
+)
+def test_where_nothing_says_which_are_the_masks_the_keys_are_printed_and_work(tmp_path: Path, image, mask_name, keys):
+    write_pairs(tmp_path, image, mask_name)
+    with pytest.raises(DataError) as caught:
+        load_sites(tmp_path)
+    assert f"--set data.images='{keys[0]}' --set data.masks='{keys[1]}'" in str(caught.value)
+    assert load_sites(tmp_path, images=keys[0], masks=keys[1]).recognised.startswith("stated patterns")
+
+
+def test_sites_below_the_folders_of_images_and_masks_are_named_in_the_advice(tmp_path: Path):
+    for i in range(8):
+        for folder, values in (("images", volume(i)[..., 1]), ("masks", 255 * mask()[..., 1])):
+            path = tmp_path / folder / SITES[i % 2] / f"{i}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(np.clip(values, 0, 255).astype(np.uint8)).save(path)
+    with pytest.raises(DataError) as caught:
+        load_sites(tmp_path)
+    patterns = "--set data.images='images/*/*.png' --set data.masks='masks/*/*.png'"
+    assert f"{patterns} (if each * folder is a site, add --set data.site_pattern='([^/]+)/.*')" in str(caught.value)
+    sites = load_sites(tmp_path, images="images/*/*.png", masks="masks/*/*.png", site_pattern="([^/]+)/.*")
+    assert [site.name for site in sites] == list(SITES)
+
+
+def test_several_frames_of_a_patient_stay_in_one_split(tmp_path: Path):
+    write_pairs(tmp_path, "P{i}/f1.png", "P{i}/f1_mask.png", n=6)
+    sites = load_sites(write_pairs(tmp_path, "P{i}/f2.png", "P{i}/f2_mask.png", n=6))
+    assert sites.recognised == "a folder a patient, 1 class (foreground)"
+    assert [len(site.images) for site in sites] == [12, 12]
+    for rows in (sites[0].split.train, sites[0].split.validation, sites[0].split.test):
+        assert len(rows) == 2 * len({sites[0].cases[row] for row in rows})
+
+
+def test_a_site_may_have_its_own_datalist(tmp_path: Path):
+    for site in SITES:
+        for i in range(5):
+            write_volume(tmp_path / site / f"x/{i}.nii.gz", volume(i))
+            write_volume(tmp_path / site / f"y/{i}_roi.nii.gz", mask())
+        entries = [{"image": f"x/{i}.nii.gz", "label": f"y/{i}_roi.nii.gz", "fold": i} for i in range(5)]
+        write_json(tmp_path / site / "datalist.json", {"training": entries})
+    sites = load_sites(tmp_path)
+    assert sites.recognised == "datalist with 5 folds, 1 class (foreground)"
+    assert [site.name for site in sites] == list(SITES)
+    with pytest.raises(DataError, match=re.escape(f"give the folder of the sites, {tmp_path}, if its other folders")):
+        load_sites(tmp_path / "north" / "datalist.json")

@@ -44,10 +44,20 @@ def find_items(config: DataConfig, problems: Problems) -> dict[str, SiteFiles]:
         if is_one_data_set(root) or config.site_pattern or config.site_column:
             found = _by_site(root, files_in(root, root.name, config, problems), config, problems)
         else:
-            found = {folder.name: files_in(folder, folder.name, config, problems) for folder in _sites(root, folders)}
+            found = {folder.name: _of_site(folder, folder.name, config, problems) for folder in _sites(root, folders)}
     for site in found:
         _check_site_name(site)
     return {site: replace(files, items=_named(site, files.items, problems)) for site, files in found.items()}
+
+
+def _of_site(folder: Path, name: str, config: DataConfig, problems: Problems) -> SiteFiles:
+    """A site's items: as its own datalist names them, or as its folder is laid out."""
+    path = (
+        list_of_all(folder) if config.format in ("auto", "datalist") and not (config.images or config.masks) else None
+    )
+    if path is not None:
+        return listed(name, path, config, problems)
+    return files_in(folder, name, config, problems)
 
 
 def find_labelled(folder: Path, config: DataConfig, problems: Problems) -> dict[str, SiteFiles]:
@@ -56,10 +66,10 @@ def find_labelled(folder: Path, config: DataConfig, problems: Problems) -> dict[
         raise DataError(f"no such folder: {folder}; give a site's folder, or a folder of sites, with images and masks")
     name = folder.resolve().name
     begun = {path.name for path in folder.iterdir() if path.is_dir()} & set(IMAGE_FOLDERS)
-    if not begun and not is_one_data_set(folder) and not files_in(folder, name, config, Problems()).items:
+    if not begun and not is_one_data_set(folder) and not _of_site(folder, name, config, Problems()).items:
         return find_items(config.model_copy(update={"source": str(folder)}), problems)
     _check_site_name(name)
-    found = files_in(folder, name, config, problems)
+    found = _of_site(folder, name, config, problems)
     return {name: replace(found, items=_named(name, found.items, problems))}
 
 
@@ -157,10 +167,12 @@ def _participants(root: Path, column: str) -> dict[str, str]:
 
 
 def _one_data_set(root: Path, whole: SiteFiles) -> str:
+    # A site's datalist lies in the site's folder.
+    around = root.parent if root.is_dir() else root.parent.parent
     line = (
-        f"{root} is one site's folder or one data set ({whole.layout}, {len(whole.items)} cases); give the folder that "
+        f"{root} is one site's folder or one data set ({whole.layout}, {len(whole.items)} cases); give the folder of "
     )
-    line += f"holds it, {root.parent}, if its other folders are the other sites; or say to which site a case belongs"
+    line += f"the sites, {around}, if its other folders are the other sites; or say to which site a case belongs"
     counts = Counter(group_of(PREFIX, re.sub(r".*/", "", item.name)) for item in whole.items)
     if 2 <= len(counts) <= MOST_SITES and "" not in counts and min(counts.values()) >= FEWEST_CASES:
         sites = ", ".join(f"{site} {n}" for site, n in sorted(counts.items())[:6])

@@ -11,7 +11,7 @@ from fedce.data.dataset_json import Described, described
 from fedce.data.formats import FORMATS, NOT_READ, Format, Formats, ending
 from fedce.data.items import Item, SiteFiles, cases_by_file, with_cases
 from fedce.data.patterns import Match, by_patterns, is_readable
-from fedce.data.seen import seen_in
+from fedce.data.seen import can_be_paired, patterns_in, seen_in
 from fedce.data.splits import NAMES, PART_FOLDERS
 
 IN_FOLDERS, BY_SUFFIX, OF_PATIENTS = "images and masks in folders", "images and masks by suffix", "a folder a patient"
@@ -41,7 +41,10 @@ BIDS_MASKS = frozenset(("mask", "dseg", "seg", "roi", "label"))
 def is_one_data_set(folder: Path) -> bool:
     """Whether the folder holds images itself, and not a folder for each site."""
     names = {path.name for path in folder.iterdir() if path.is_dir()}
-    if any(own <= names for own in ONE_DATA_SET) or any(name.startswith("sub-") for name in names):
+    lower = {name.lower() for name in names}
+    if any({name.lower() for name in own} <= lower for own in ONE_DATA_SET) or any(
+        name.startswith("sub-") for name in names
+    ):
         return True
     # One part alone may be the name of a hospital's folder; all of them are not hospitals.
     return "train" in {PART_FOLDERS.get(name.lower()) for name in names} and len(_parts_in(names)) > 1
@@ -59,7 +62,9 @@ def files_in(folder: Path, site: str, config: DataConfig, problems: Problems) ->
     about = Described()
     with problems.collected(f"site {site!r}"):
         about = described(folder)
-    if not best.both and not (best.images and best.masks) and not _is_begun(best):
+    # Folders of images alone and of masks alone are no patients: the keys that would fit say more.
+    can_tell = bool(best.images and best.masks) and best.layout != OF_PATIENTS
+    if not best.both and not can_tell and not _is_begun(best):
         problems.add(_nothing(folder, site, config, formats, searched))
         return SiteFiles()
     if best.parts and (lacking := [name for name in NAMES if name not in best.parts.values()]):
@@ -71,6 +76,8 @@ def files_in(folder: Path, site: str, config: DataConfig, problems: Problems) ->
         best = replace(best, layout=NNUNET, stated=tuple(sorted({*titles, *best.modalities})))
     for line, what in (*best.problems(site, titles), *_unread(site, best, formats)):
         problems.add(line, f"site {site!r}", what)
+    if not best.both and can_be_paired(folder, searched):
+        problems.add(f"site {site!r}: {seen_in(folder, formats.known)}")
     modalities = best.modalities
     items = [
         Item(
@@ -96,6 +103,7 @@ def _best(folder: Path, config: DataConfig, searched: Sequence[Format]) -> Match
         return by_patterns(folder, STATED, config.images, config.masks, searched)
     found = [by_patterns(folder, *layout, searched) for layout in LAYOUTS]
     found += [_bids(folder, searched), _of_patients(folder, searched), *_in_parts(folder, searched)]
+    found += [_frames(folder, searched), *_by_words(folder, searched)]
     # Without any pair, a layout with images and masks says best why their names do not fit.
     return max(found, key=lambda match: (len(match.both), bool(match.images and match.masks), _is_begun(match)))
 
@@ -141,6 +149,25 @@ def _bids(folder: Path, searched: Sequence[Format]) -> Match:
         own.setdefault(name, path)
         cases[key] = match[1]
     return Match(BIDS, images, masks, doubles, cases)
+
+
+def _frames(folder: Path, searched: Sequence[Format]) -> Match:
+    """A folder for each patient, with several images and a mask for each; the patient is the case."""
+    every = [by_patterns(folder, OF_PATIENTS, "*/*", f"*/*_{word}", searched) for word in sorted(MASK_WORDS)]
+    found = max(every, key=lambda match: len(match.both))
+    kept = {key for key in {*found.images, *found.masks} if key.partition("/")[0] not in IMAGE_FOLDERS}
+    return replace(
+        found,
+        images={key: own for key, own in found.images.items() if key in kept},
+        masks={key: path for key, path in found.masks.items() if key in kept},
+        cases={key: key.partition("/")[0] for key in kept},
+    )
+
+
+def _by_words(folder: Path, searched: Sequence[Format]) -> Iterator[Match]:
+    """Two folders with names of their own, of which one has a word for masks, where every file has its pair."""
+    if patterns := patterns_in(folder, searched):
+        yield by_patterns(folder, f"{patterns[0]} with {patterns[1]}", *patterns, searched)
 
 
 def _in_parts(folder: Path, searched: Sequence[Format]) -> Iterator[Match]:
