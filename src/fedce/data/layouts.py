@@ -103,7 +103,8 @@ def _best(folder: Path, config: DataConfig, searched: Sequence[Format]) -> Match
         return by_patterns(folder, STATED, config.images, config.masks, searched)
     found = [by_patterns(folder, *layout, searched) for layout in LAYOUTS]
     found += [_bids(folder, searched), _of_patients(folder, searched), *_in_parts(folder, searched)]
-    found += [_frames(folder, searched), *_by_words(folder, searched)]
+    if not any(match.both and not match.doubles for match in found):
+        found += [_frames(folder, searched), *_by_words(folder, searched)]
     # Without any pair, a layout with images and masks says best why their names do not fit.
     return max(found, key=lambda match: (len(match.both), bool(match.images and match.masks), _is_begun(match)))
 

@@ -15,7 +15,6 @@ MOST_FILES = 5000
 MOST_GROUPS = 4
 DIGITS = "0123456789"
 MASK_WORD = re.compile(r"mask|seg|label|roi|annot|contour|gt\b|truth", re.IGNORECASE)
-
 IMAGE_WORD = re.compile(r"image|img|scan|original|photo", re.IGNORECASE)
 
 
