@@ -14,6 +14,7 @@ from fedce.present.meanings import meanings
 from fedce.present.pages import page
 from fedce.present.sentences import in_doubt
 from fedce.present.terms import Terms, terms_in_words
+from fedce.present.worth import disbelieved
 from fedce.record.folder import RunFolder
 from fedce.record.publish import view_of
 from fedce.record.verify import checked
@@ -36,6 +37,7 @@ def write_member(run: RunFolder, site: str, out: Path | None) -> Path:
         doubt=in_doubt(found.doubt),
         metrics=sites_table(view, "metrics", [site]),
         gains=[*gain_sentences(view), *keeps_sentence(view)],
+        votes=[] if view.get("votes_counted", True) else [disbelieved(site)],
         models=_models(view, found.results),
         meanings=meanings(view, gives=view.get("gives") is not None, alone="alone" in view),
         terms=_own_terms(run, site),
