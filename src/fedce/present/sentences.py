@@ -7,6 +7,7 @@ from fedce.algorithms import built_in
 from fedce.algorithms.titles import printed_name
 from fedce.base.config import Config
 from fedce.data.pixels import FOREGROUND
+from fedce.data.shape import counted_as
 from fedce.present.columns import classes_of, labelled_lines, presence_lines
 from fedce.present.gains import gain_sentences, keeps_sentence
 from fedce.present.worth import alike_lines, disbelieved_lines, is_about_needs
@@ -20,15 +21,16 @@ def trained(results: Mapping[str, Any], config: Config) -> list[str]:
     n_sites, n_rounds = len(results["contributions"]), results["rounds"]
     rounds = f"{n_rounds} round{'s' if n_rounds > 1 else ''}"
     # A single class without a name of its own says nothing.
-    classes = [name for name in classes_of(results) if name not in FOREGROUND]
-    what = [f"The model outlines {', '.join(classes)}."] if classes else []
-    return [f"{n_sites} sites trained for {rounds} with {printed_name(config.algorithm)}.", *what]
+    classes = ", ".join(name for name in classes_of(results) if name not in FOREGROUND)
+    outlined = f"The model outlines {classes or 'what the sites mark'} in {counted_as(config.data)}."
+    return [f"{n_sites} sites trained for {rounds} with {printed_name(config.algorithm)}.", outlined]
 
 
 def quality(results: dict[str, Any], *, numbers: bool = True) -> list[str]:
     """How well the model does, at which site worst, and beside training alone, with or without the numbers of that."""
+    which = "the models that the sites keep reach" if results.get("keeps") else "the model reaches"
     return [
-        f"On the sites' test cases the model reaches a mean Dice of {results['fairness']['mean']:.3f}; 1 is perfect.",
+        f"On the sites' test cases {which} a mean Dice of {results['fairness']['mean']:.3f}; 1 is perfect.",
         _lowest_dice(results),
         *labelled_lines(results),
         *gain_sentences(results, numbers=numbers),

@@ -24,7 +24,7 @@ FLOOR = 0.05
 cases moves the shares."""
 
 
-BESIDE = ("alone", "gain", "gain_interval", "keeps")
+BESIDE = ("alone", "gain", "gain_interval", "dice_common", "dice_personal", "keeps")
 """Results about further models of a site, if it also trained alone, or personalised."""
 
 
