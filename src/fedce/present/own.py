@@ -5,7 +5,7 @@ from typing import Any
 
 from fedce.base.config import Config
 from fedce.present import sentences
-from fedce.present.gains import MODELS, gain_sentences, keeps_sentence
+from fedce.present.gains import MODELS, gain_sentences
 from fedce.present.glance import Glance, not_checked, verdict
 from fedce.present.worth import disbelieved, is_about_needs
 
@@ -25,7 +25,7 @@ def own_glance(
     needs = "needs" if "gives" in view and is_about_needs(view) else "contributes"
     rows = [
         ("What was trained", sentences.trained(results, config)),
-        (f"Is it good for {site}?", [*_dice(view), *gain_sentences(view), *keeps_sentence(view)]),
+        (f"Is it good for {site}?", [*_dice(view), *gain_sentences(view), *_keeps(view)]),
         (f"What {site} gives", _gives(view)),
         (f"What {site} {needs}", _needs(view, needs)),
         ("How sure is that?", _certainty(view, needs)),
@@ -84,6 +84,11 @@ def _dice(view: Mapping[str, Any]) -> list[str]:
         without = f"without the part of {view['site']} in it, {view['dice_without']:.3f}"
         said.append(f"The common model reaches {_common(view):.3f}; {without}.")
     return said
+
+
+def _keeps(view: Mapping[str, Any]) -> list[str]:
+    kept = MODELS[_kept(view)]
+    return [f"By its own validation cases, {view['site']} keeps {kept}."] if "keeps" in view else []
 
 
 def _gives(view: Mapping[str, Any]) -> list[str]:
