@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from fedce.data.drawn import write_site
 from fedce.pictures.examples import DPI, POINTS, Example, write_examples
 from fedce.present.pages.member import write_member
 from fedce.present.pages.run import write_report
@@ -65,12 +66,19 @@ def inspection(run: RunFolder, folder: Path, fedce: Callable) -> str:
     return (folder / "data.html").read_text("utf-8")
 
 
+def evaluation(run: RunFolder, folder: Path, fedce: Callable) -> str:
+    new = write_site("fundus6", "site3", folder / LONG_NAMES[0], 8)
+    made = fedce("evaluate", run.path, new, "--out", folder / "out")
+    assert made.exit_code == 0, made.output
+    return (folder / "out" / "evaluation.html").read_text("utf-8")
+
+
 SECOND = {report: "Gives", live: "Gives", allocation: "Share, %"}
 """The second column where it must be a share."""
 
 
 @pytest.mark.parametrize(
-    "page", [report, live, member, allocation, several, inspection], ids=lambda page: page.__name__
+    "page", [report, live, member, allocation, several, inspection, evaluation], ids=lambda page: page.__name__
 )
 def test_nothing_is_cut_at_any_width(page, run: RunFolder, tmp_path: Path, fedce, chromium: str):
     found = layouts(chromium, page(run, tmp_path, fedce), tmp_path)
