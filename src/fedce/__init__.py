@@ -9,10 +9,15 @@ PosixPath('runs/fundus6-fedce-0')
 ['site1', 'site2', 'site3', 'site4', 'site5', 'site6']
 """
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+# MONAI imports MLflow where it is installed, and MLflow then makes a client for telemetry and writes its number into
+# the user's home. A value that the user has set stays.
+os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 
 if TYPE_CHECKING:
     from fedce.algorithms import FedAvg, FedCE, Standalone, Uniform

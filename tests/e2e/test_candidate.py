@@ -82,6 +82,13 @@ def test_without_the_runs_images_only_the_model_is_tried(place: Path, tmp_path: 
         assert told.exit_code == 0, told.output
         assert "can't be told here" in " ".join(told.stdout.split())
         assert "On the test images of west the run's model reaches" in " ".join(told.stdout.split())
+        # Its images may have other sizes, also several.
+        mixed = hospital(tmp_path / "mixed", "site5")
+        for file in (mixed / "images" / "01.png", mixed / "masks" / "01.png"):
+            larger = np.asarray(Image.open(file)).repeat(2, axis=0).repeat(2, axis=1)
+            Image.fromarray(larger).save(file)
+        told = fedce("value", run, "--candidate", mixed)
+        assert told.exit_code == 0, told.output
     finally:
         (place / "gone").rename(place / "data")
 

@@ -13,7 +13,7 @@ from fedce.base.files import read_sealed
 from fedce.core.scoring import dice_interval
 from fedce.record.folder import RunFolder
 from fedce.site.hospital import round_seed
-from support import write_images
+from support import write_images, write_site
 
 SMALL = ("--set", "model.channels=[4,8]", "--set", "train.lr=0.01", "--workers", 1)
 
@@ -122,6 +122,25 @@ def test_nothing_is_overwritten_unless_asked(tmp_path: Path, place: Path, fedce)
     assert (tmp_path / "out" / "cases.csv").read_text() == "mine"
     assert fedce(*arguments, "--replace").exit_code == 0
     assert (tmp_path / "out" / "cases.csv").read_text().startswith("site,case,class,dice")
+
+
+def test_images_of_any_size_are_resized_to_that_of_the_model(tmp_path: Path, fedce):
+    """Also where the model's images are not square, and a folder's images have several sizes."""
+    for site in ("north", "south"):
+        write_site(tmp_path / "data", site, n=9, size=(48, 32))
+    out = ("--rounds", 1, "--out", tmp_path / "run", *SMALL)
+    assert fedce("run", "--data", tmp_path / "data", *out).exit_code == 0
+    folder = write_site(tmp_path, "west", n=6, size=(48, 32))
+    same = fedce("evaluate", tmp_path / "run", folder, "--out", tmp_path / "same", "--json")
+    for file in [folder / part / f"{i}.png" for part in ("images", "masks") for i in (1, 4)]:
+        twice = np.asarray(Image.open(file)).repeat(2, axis=0).repeat(2, axis=1)
+        Image.fromarray(twice).save(file)
+    several = fedce("evaluate", tmp_path / "run", folder, "--out", tmp_path / "several", "--json")
+    assert several.exit_code == 0, several.output
+    found = [json.loads(done.stdout)["sites"]["west"] for done in (same, several)]
+    assert [one["n_cases"] for one in found] == [6, 6]
+    dice = [one["metrics"]["dice"]["mean"] for one in found]
+    assert dice[1] == pytest.approx(dice[0], abs=0.05)
 
 
 def test_bad_folders_are_one_line(tmp_path: Path, place: Path, fedce):

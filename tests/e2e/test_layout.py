@@ -4,13 +4,17 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
+from fedce.data.drawn import write_site
+from fedce.pictures.examples import DPI, POINTS, Example, write_examples
 from fedce.present.pages.member import write_member
 from fedce.present.pages.run import write_report
 from fedce.present.watch import Watch
 from fedce.record.folder import RunFolder
-from layout import layouts, problems
+from layout import PHONE, SMALLEST_LETTER, layouts, problems
 from support import rename_site
 
 LONG_NAMES = ("University Hospital of Northumbria", "Klinikum rechts der Isar", "Ospedale_San_Raffaele_Milano")
@@ -62,12 +66,19 @@ def inspection(run: RunFolder, folder: Path, fedce: Callable) -> str:
     return (folder / "data.html").read_text("utf-8")
 
 
+def evaluation(run: RunFolder, folder: Path, fedce: Callable) -> str:
+    new = write_site("fundus6", "site3", folder / LONG_NAMES[0], 8)
+    made = fedce("evaluate", run.path, new, "--out", folder / "out")
+    assert made.exit_code == 0, made.output
+    return (folder / "out" / "evaluation.html").read_text("utf-8")
+
+
 SECOND = {report: "Gives", live: "Gives", allocation: "Share, %"}
 """The second column where it must be a share."""
 
 
 @pytest.mark.parametrize(
-    "page", [report, live, member, allocation, several, inspection], ids=lambda page: page.__name__
+    "page", [report, live, member, allocation, several, inspection, evaluation], ids=lambda page: page.__name__
 )
 def test_nothing_is_cut_at_any_width(page, run: RunFolder, tmp_path: Path, fedce, chromium: str):
     found = layouts(chromium, page(run, tmp_path, fedce), tmp_path)
@@ -79,6 +90,16 @@ def test_nothing_is_cut_at_any_width(page, run: RunFolder, tmp_path: Path, fedce
         assert found["sheet"]["stacked"] > 0, "paper does not scroll"
     # Each figure is drawn twice in the page, and shown once at every width.
     assert len({one["figures"] for one in found.values()}) == 1
+
+
+def test_titles_in_the_picture_of_examples_can_be_read_on_a_phone(tmp_path: Path):
+    """They are part of a picture, which the page shrinks to its width."""
+    grey = np.full((48, 48, 3), 128, np.uint8)
+    write_examples(tmp_path / "examples.png", {f"site{i}": Example("a.png", grey, 0.5) for i in range(8)})
+    with Image.open(tmp_path / "examples.png") as picture:
+        inches = picture.width / DPI
+    margins = 2 * 16
+    assert POINTS / 72 * (PHONE - margins) / inches >= SMALLEST_LETTER
 
 
 def test_what_is_too_wide_or_too_small_is_found(tmp_path: Path, chromium: str):

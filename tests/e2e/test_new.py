@@ -117,7 +117,7 @@ def test_what_may_be_wrong_at_a_site(consortium: Path, data: Path, tmp_path: Pat
     }
     lost = problems(station(consortium, data, tmp_path, site="nord"))
     assert lost["name"] == "'nord' is not among the members, did you mean 'north'?"
-    assert "neither the folder of site 'nord'" in lost["data"]
+    assert "is not a folder; name the folder of the site 'nord'" in lost["data"]
     (tmp_path / "key.pem").chmod(0o644)
     assert "others can read" in problems(station(consortium, None, tmp_path))["key"]
 

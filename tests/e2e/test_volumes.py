@@ -31,7 +31,7 @@ def test_a_run_on_volumes_counts_volumes_and_measures_errors(run_3d: Path):
     assert run.results["gain"].keys() == run.results["dice"].keys()
     assert (run_3d / "examples.png").stat().st_size > 10_000
     words = " ".join((run_3d / "report.html").read_text().split())
-    assert "resampled to 1.5 x 1.5 x 3 mm, in windows of 48x48x24 voxels" in words
+    assert "resampled to 3 x 1.5 x 1.5 mm between slices, rows and columns, in windows of 24x48x48 voxels" in words
     assert "26 training volumes of 6 sites" in words
     assert "Dice on 12 test volumes that took no part in training" in words
     assert (
@@ -193,7 +193,7 @@ def test_a_2d_image_is_refused_by_a_model_of_volumes(run_3d: Path, tmp_path: Pat
 def test_doctor_and_inspection_know_volumes(tmp_path: Path, fedce):
     checked = fedce("doctor", *SMALL, "--out", tmp_path / "run")
     assert checked.exit_code == 0, checked.output
-    assert "50 volumes of 50 cases, 48x48x24 voxels at a time" in " ".join(checked.output.split())
+    assert "50 volumes of 50 cases, 24x48x48 voxels at a time" in " ".join(checked.output.split())
     shown = fedce("data", "inspect", "volume6", "--set", "data.scale=tiny", "--out", tmp_path / "page.html", "--json")
     assert shown.exit_code == 0, shown.output
     assert json.loads(shown.stdout)["sites"][5]["images"] == 8 * 24

@@ -91,8 +91,12 @@ def test_every_number_is_defined_in_two_sentences(number):
 def test_numbers_that_a_page_does_not_show_are_not_defined():
     names = [name for name, _ in meanings({"algorithm": "fedavg"}, gives=False)]
     assert names == ["Contribution", "Dice", "95 % interval"]
-    names = [name for name, _ in meanings({"algorithm": "fedce"}, gives=True, alone=True)]
+    names = [name for name, _ in meanings({"algorithm": "fedce", "alone": {"a": 0.5}}, gives=True)]
     assert names == ["Gives", "Needs (contribution)", "Dice", "Alone and gain", "95 % interval"]
+    kept = {"algorithm": "fedce", "keeps": {"a": "personal"}, "dice_without": {"a": 0.5}}
+    names = [name for name, _ in meanings(kept, gives=False)]
+    assert names == ["Needs (contribution)", "Dice", "Keeps", "Dice without it", "95 % interval"]
+    assert len(meanings(kept, gives=False, beside=["alone"])) == 3
     names = [name for name, _ in meanings_of_amounts({"algorithm": "fedce"}, gives=True, intervals=False)]
     assert names == ["Share and amount", "Gives", "Needs (contribution)"]
 

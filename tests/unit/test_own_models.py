@@ -1,5 +1,6 @@
 """Sites that train alone beside the federation, personalise, and keep the model that serves them best."""
 
+import re
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -13,6 +14,7 @@ from fedce.core.messages import Evaluation, Reply, Task
 from fedce.core.site import Memory, Solo
 from fedce.engines.starting import execute, resume
 from fedce.learning.schedule import Schedule
+from fedce.present.gains import MODELS
 from fedce.record.folder import RunFolder
 from fedce.record.verify import verify
 from fedce.site.own import ForItself, with_own_models
@@ -83,12 +85,22 @@ def test_the_ledgers_are_sound(ran):
 
 def test_a_members_page_says_what_it_gains_and_keeps(ran, tmp_path: Path, fedce):
     results = ran["personal"].results
-    made = fedce("publish", ran["personal"].path, "--site", "site4", "--out", tmp_path / "page.html")
+    site, kept = next((site, kept) for site, kept in results["keeps"].items() if kept != "common")
+    made = fedce("publish", ran["personal"].path, "--site", site, "--out", tmp_path / "page.html")
     assert made.exit_code == 0, made.output
     page = (tmp_path / "page.html").read_text()
-    assert f"site4 {results['gain']['site4']:+.3f} (" in page
-    assert "By their own validation cases the sites keep" in page
-    assert not any(f"site{i}" in page for i in (1, 2, 3, 5, 6))
+    assert f"{site} {results['gain'][site]:+.3f} (" in page
+    assert f"By its own validation cases, {site} keeps {MODELS[kept]}." in page
+    assert f"{MODELS[kept]} reaches a Dice of {results['dice'][site]:.3f}" in page
+    assert f"The common model reaches {results['dice_common'][site]:.3f}; without" in page
+    rows = re.findall(r'<th scope="row">([^<]*)</th><td class="wide most">([0-9.]+)', page)
+    named = {"Together: ": "dice_common", "Together, ": "dice_personal", "Alone": "alone", "Without": "dice_without"}
+    assert len(rows) == 4
+    for (text, dice), (start, key) in zip(rows, named.items(), strict=True):
+        assert text.startswith(start)
+        assert dice == f"{results[key][site]:.3f}"
+    assert [text for text, _ in rows if ", which it keeps" in text] == [rows[list(MODELS).index(kept)][0]]
+    assert not any(other in page for other in results["keeps"] if other != site)
 
 
 def test_killed_and_resumed_with_two_workers_the_bits_are_the_same(ran, tmp_path: Path):

@@ -10,10 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedce import Result
 from fedce.algorithms import FedCE, FedCERunningMeans
 from fedce.algorithms.fedce import BothTerms
 from fedce.base.errors import RunError
 from fedce.core.credit import Credit
+from fedce.present.pages.member import write_member
+from fedce.present.pages.run import write_report
 from fedce.record.folder import RunFolder
 from fedce.record.publish import FLOOR, Noisy, member_view, noisy_shares
 from fedce.record.verify import Checked
@@ -45,6 +48,30 @@ def test_a_hostile_name_is_shown_and_stays_in_the_folder(tiny_run: Path, tmp_pat
     assert "<script>alert" not in text
     assert "&lt;script&gt;alert(1)" in text
     assert not list(tmp_path.glob("*.html"))
+
+
+def test_pages_name_a_site_whose_votes_were_not_counted(tiny_run: Path, tmp_path: Path, fedce):
+    """In words, on every page that shows what sites give; a member's page does not speak of others."""
+
+    def score_by_place(entries: list[dict]) -> None:
+        for ballot in (entry["ballot"] for entry in entries if entry.get("ballot")):
+            ballot["scores"]["site2"] = [0.9 if i % 2 else 0.1 for i in range(len(ballot["scores"]["site2"]))]
+
+    run = tmp_path / "run"
+    shutil.copytree(tiny_run, run)
+    said = "The votes of site2 on what the other sites give were not counted: its scores contradict each other."
+    assert said not in write_report(RunFolder.open(run)).read_text("utf-8"), "its scores are those of its images"
+    results = made_anew(RunFolder.open(run), score_by_place).results
+    assert results["worth"]["not_believed"] == ["site2"]
+    page = write_report(RunFolder.open(run)).read_text("utf-8")
+    assert said in page
+    assert "No alarm was raised" not in page
+    assert said in write_member(RunFolder.open(run), "site2", tmp_path / "own.html").read_text("utf-8")
+    assert "contradict" not in write_member(RunFolder.open(run), "site1", tmp_path / "other.html").read_text("utf-8")
+    made = fedce("allocate", run, "--budget", 100, "--yes", "--out", tmp_path / "page.html")
+    assert made.exit_code == 0, made.output
+    assert said in (tmp_path / "page.html").read_text("utf-8")
+    assert said in Result(run, results).sentences
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from fedce.base.config import Config
+from fedce.base.errors import DataError
 from fedce.core.scoring import Counts
 from fedce.data import SiteData
 from fedce.data.cache import Origin
 from fedce.data.splits import Split
 from fedce.site.hospital import N_REPLICATES, Hospital, member_of
+from fedce.site.resident import at_hospital
 from support import params
 
 W = params([1.0])
@@ -86,3 +89,11 @@ def test_a_member_tells_its_cases():
     member = member_of(hospital(6, 3).data, {"organ": [1]})
     assert (member.n_train, member.n_validation, member.n_test) == (1, 18, 18)
     assert (member.n_train_cases, member.n_validation_cases, member.n_test_cases) == (1, 6, 6)
+
+
+def test_a_folder_that_is_not_the_sites_is_said_with_what_to_do(tmp_path):
+    (tmp_path / "south").mkdir()
+    assert at_hospital(Config(), "south", str(tmp_path / "south")).data.source == str(tmp_path.resolve())
+    for folder, words in (("none", "is not a folder; name the folder of"), ("south", "call the folder of its images")):
+        with pytest.raises(DataError, match=words):
+            at_hospital(Config(), "north", str(tmp_path / folder))

@@ -2,7 +2,9 @@
 
 import csv
 import json
+import os
 import socket
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -158,6 +160,25 @@ def test_mlflow_sends_no_telemetry(tmp_path: Path, monkeypatch):
     assert not utils.is_telemetry_disabled()
     trained(tmp_path / "run", f"mlflow:{tmp_path / 'mlruns'}", rounds=1)
     assert utils.is_telemetry_disabled()
+
+
+def test_mlflow_makes_no_client_for_telemetry_where_fedce_was_imported_before(tmp_path: Path):
+    """MONAI imports MLflow, also in runs without this tracker."""
+    pytest.importorskip("mlflow", reason=WHY)
+    asked = "from mlflow.telemetry.client import get_telemetry_client as client; print(client() is not None)"
+    path = os.pathsep.join(sys.path)
+
+    def has_client(script: str, home: Path) -> bool:
+        # Without the variables by which MLflow sees that it is tested.
+        alone = {"HOME": str(home), "PATH": os.environ["PATH"], "PYTHONPATH": path}
+        home.mkdir()
+        done = subprocess.run([sys.executable, "-c", script], env=alone, check=True, capture_output=True, text=True)
+        return done.stdout.strip() == "True"
+
+    assert has_client(asked, tmp_path / "plain")
+    assert list((tmp_path / "plain").rglob("telemetry.json"))
+    assert not has_client(f"import fedce; {asked}", tmp_path / "ours")
+    assert not list((tmp_path / "ours").rglob("telemetry.json"))
 
 
 def test_flags_reach_every_tracker(tmp_path: Path):

@@ -133,7 +133,7 @@ def test_volumes_are_resampled_to_one_spacing(tmp_path):
 
 def test_a_spacing_at_which_no_volume_fits_into_memory_is_one_line(tmp_path):
     with pytest.raises(
-        DataError, match=r"case0.nii.gz would have 2400x2000x2000 voxels at data.spacing = 0.01 x 0.01 x"
+        DataError, match=r"case0.nii.gz would have 2000x2000x2400 voxels at data.spacing = 0.01 x 0.01 x"
     ):
         load_sites(str(folder_of(tmp_path, SHAPES)), dims=3, spacing=(0.01, 0.01, 0.01), patch=PATCH)
 

@@ -48,7 +48,8 @@ def drawn_volumes(config: DataConfig, site: str, n: int, notify: Notify) -> Cach
 
 def _reading(config: DataConfig) -> Reading:
     is_3d = config.dims == 3
-    size = None if is_3d else config.size or synthetic.SHAPE[1]
+    side = config.size or synthetic.SHAPE[1]
+    size = None if is_3d else (side, side)
     classes = synthetic.FEDERATIONS[config.source].classes
     return Reading(
         classes, size, config.resize, config.intensity, config.plane, is_3d=is_3d, spacing=spacing_of(config)

@@ -12,7 +12,7 @@ from fedce.data.cache import Bytes, Frame, Origin
 from fedce.data.formats import slices_of
 from fedce.data.items import Item
 from fedce.data.pixels import Classes, Intensity, checked_labels, class_masks, with_channels
-from fedce.data.resizing import How, resampled, resized_spacing, to_size
+from fedce.data.resizing import How, Shape, resampled, resized_spacing, to_size
 from fedce.data.shape import Spacing, check_resampled, resampled_shape
 from fedce.data.volumes import Plane, check_same_place, sliced
 
@@ -25,7 +25,8 @@ class Reading:
     """How files become images."""
 
     classes: Classes
-    size: int | None
+    size: Shape | None
+    """None: images stay as they are."""
     resize: How
     intensity: Intensity
     plane: Plane
@@ -122,9 +123,8 @@ def _frame(
     masks = class_masks(labels, how.classes)
     voxel = spacing
     if how.size is not None:
-        size = (how.size, how.size)
-        image, masks = to_size(image, size, how.resize), to_size(masks, size, how.resize, is_mask=True)
-        voxel = spacing and (spacing[0], *resized_spacing(spacing[1:], (height, width), size, how.resize))
+        image, masks = to_size(image, how.size, how.resize), to_size(masks, how.size, how.resize, is_mask=True)
+        voxel = spacing and (spacing[0], *resized_spacing(spacing[1:], (height, width), how.size, how.resize))
     origin = Origin(name, item, height, width, spacing and spacing[1:], _values(labels), voxel)
     return Frame(with_channels(image, n_channels), masks, origin)
 

@@ -55,12 +55,15 @@ def settled(config: DataConfig) -> DataConfig:
 
 
 def in_words(spatial: Sequence[int]) -> str:
-    """The size of an image or of a patch.
+    """The size of an image as width x height; of a volume or patch in the order of `data.patch`, slices first.
 
     >>> in_words((48, 64)), in_words((24, 48, 48))
-    ('64x48 pixels', '48x48x24 voxels')
+    ('64x48 pixels', '24x48x48 voxels')
     """
-    return f"{'x'.join(map(str, reversed(spatial)))} {'pixels' if len(spatial) == 2 else 'voxels'}"
+    if len(spatial) == 2:
+        height, width = spatial
+        return f"{width}x{height} pixels"
+    return f"{'x'.join(map(str, spatial))} voxels"
 
 
 def resampled_shape(shape: tuple[int, int, int], spacing: Spacing, to: Spacing) -> tuple[int, int, int]:

@@ -20,6 +20,7 @@ from fedce.data.items import Item, SiteFiles, case_of, check_groups
 from fedce.data.labels import check_labelled_sites, classes_of, colours_of, labelled_at, recognised
 from fedce.data.pixels import Classes
 from fedce.data.reader import Reading, read_frames
+from fedce.data.resizing import Shape
 from fedce.data.shape import patch_of, spacing_of
 from fedce.data.site import COLOURS, SiteData, Sites, cut, shard_name, with_n_channels
 from fedce.data.splits import Split, joined, leaks, split, spread_out, stated
@@ -71,12 +72,25 @@ def load_site(config: DataConfig, site: str, *, notify: Notify | None = None) ->
     return replace(found, members=chosen)
 
 
-def load_labelled(config: DataConfig, folder: Path, *, notify: Notify | None = None, all_test: bool = True) -> Sites:
-    """A folder of one site, or of several, read as `config` says; with `all_test` every image is in the test split."""
+def load_labelled(
+    config: DataConfig,
+    folder: Path,
+    *,
+    notify: Notify | None = None,
+    all_test: bool = True,
+    size: Shape | None = None,
+) -> Sites:
+    """A folder of one site, or of several, read as `config` says, with images of `size` if it is given.
+
+    With `all_test` every image is in the test split.
+    """
     problems, say = Problems(), notify or (lambda message: None)
     found = find_labelled(folder, config, problems)
     classes = classes_of(config, found, problems)
-    members = [_member(name, files, classes, config, say, problems, all_test=all_test) for name, files in found.items()]
+    members = [
+        _member(name, files, classes, config, say, problems, all_test=all_test, size=size)
+        for name, files in found.items()
+    ]
     problems.raise_any(str(folder))
     return Sites(config, classes, tuple(_alike([member for member in members if member], found)))
 
@@ -133,11 +147,13 @@ def _member(
     problems: Problems,
     *,
     all_test: bool = False,
+    size: Shape | None = None,
 ) -> SiteData | None:
     items = files.items
     if not items:
         return None
-    cached = _read(name, items, classes, config, notify, problems)
+    how = _reading(config, classes, size)
+    cached = _read(name, items, how, config, notify, problems)
     if cached is None:
         return None
     groups = [[case_of(items, name, file) for file in group] for group in config.groups]
@@ -196,21 +212,25 @@ def _trained_slices(
     return replace(shares, train=train[np.union1d(kept, spread)])
 
 
-def _read(
-    name: str, items: Sequence[Item], classes: Classes, config: DataConfig, notify: Notify, problems: Problems
-) -> Cached | None:
-    """A site's images from the cache; images that are not there are decoded into it first."""
-    is_3d = config.dims == 3
-    how = Reading(
+def _reading(config: DataConfig, classes: Classes, size: Shape | None) -> Reading:
+    if size is None and config.size is not None:
+        size = (config.size, config.size)
+    return Reading(
         classes,
-        config.size,
+        size,
         config.resize,
         config.intensity,
         config.plane,
         colours_of(config),
-        is_3d=is_3d,
+        is_3d=config.dims == 3,
         spacing=spacing_of(config),
     )
+
+
+def _read(
+    name: str, items: Sequence[Item], how: Reading, config: DataConfig, notify: Notify, problems: Problems
+) -> Cached | None:
+    """A site's images from the cache; images that are not there are decoded into it first."""
     contents: list[str] = []
     for item in items:
         with problems.collected(f"site {name!r}"):
@@ -219,13 +239,13 @@ def _read(
     if len(contents) < sum(2 + len(item.image.files) for item in items):
         return None
     # A list, because the order of the classes is that of the masks' channels, and a key sorts its tables.
-    options = {**asdict(how), "classes": [(key, list(values)) for key, values in classes.items()]}
+    options = {**asdict(how), "classes": [(key, list(values)) for key, values in how.classes.items()]}
     version = Formats.named_by(config.format).version
     key = site_cache.key_of(contents, {**options, "own_format": version} if version else options)
     if (cached := site_cache.known(key, name, notify)) is not None:
         return cached
     notify(f"reading site {name}: {len(items)} {'volumes' if items[0].is_volume else 'images'}")
-    return site_cache.build(name, key, read_frames(name, items, how, problems), problems, of_volumes=is_3d)
+    return site_cache.build(name, key, read_frames(name, items, how, problems), problems, of_volumes=how.is_3d)
 
 
 def _alike(members: Sequence[SiteData], found: Mapping[str, SiteFiles]) -> Iterator[SiteData]:

@@ -6,6 +6,7 @@ The training session makes them, because the ledger's last line holds their Dice
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import fill
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +16,9 @@ from fedce.core.scoring import dice
 from fedce.data import SiteData
 from fedce.data.overlays import compared
 
-A_ROW, DPI = 4, 150
-"""Images in a row, which is then about as wide as a page, and dots per inch."""
+A_ROW, DPI, POINTS, LETTERS = 4, 150, 12, 15
+"""Images in a row, which is then about as wide as a page; dots per inch; size of the titles, to be read on a phone too;
+and how many letters of that size fit over an image."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +59,8 @@ def found_in(site: SiteData, row: int, predict: Callable[[NDArray[np.uint8]], ND
 def write_examples(path: Path, examples: Mapping[str, Example]) -> None:
     """One picture of all sites' examples."""
     from fedce.pictures.grid import image_grid
-    from fedce.pictures.style import short
 
-    cells = [(one.picture, f"{short(site)}\nDice {one.dice:.2f}") for site, one in examples.items()]
+    titles = {site: fill(site, LETTERS, max_lines=2, placeholder="…") for site in examples}
+    cells = [(one.picture, f"{titles[site]}\nDice {one.dice:.2f}") for site, one in examples.items()]
     rows = [("", cells[start : start + A_ROW]) for start in range(0, len(cells), A_ROW)]
-    write_bytes(path, image_grid(rows, DPI))
+    write_bytes(path, image_grid(rows, DPI, POINTS))

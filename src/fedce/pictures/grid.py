@@ -15,17 +15,21 @@ Titled = tuple[NDArray[np.uint8], str]
 """An image (height, width, 3) and the text above it."""
 
 
-def image_grid(rows: Sequence[tuple[str, Sequence[Titled]]], dpi: int = 110) -> bytes:
-    """Rows of titled images, each row with a name, as a PNG file."""
+INCHES = 1.5
+"""The width of an image."""
+
+
+def image_grid(rows: Sequence[tuple[str, Sequence[Titled]]], dpi: int = 110, points: float = 6) -> bytes:
+    """Rows of titled images, each row with a name, as a PNG file; `points` is the size of the titles."""
     n_columns = max(len(row) for _, row in rows)
     with mpl.rc_context(ON_WHITE):
-        figure = Figure(figsize=(1.5 * n_columns, 1.8 * len(rows)), layout="constrained")
+        figure = Figure(figsize=(INCHES * n_columns, (INCHES + 0.05 * points) * len(rows)), layout="constrained")
         figure.set_facecolor("white")
         for i, (name, row) in enumerate(rows):
             for j, (image, title) in enumerate(row):
                 axes = figure.add_subplot(len(rows), n_columns, i * n_columns + j + 1)
                 axes.imshow(image)
-                axes.set_title(title, fontsize=6)
+                axes.set_title(title, fontsize=points)
                 axes.set_xticks([])
                 axes.set_yticks([])
                 for spine in axes.spines.values():

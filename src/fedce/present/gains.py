@@ -4,6 +4,9 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+MODELS = {"common": "the common model", "personal": "a personalised model", "alone": "the model trained alone"}
+"""The models among which a site chooses the one that it keeps."""
+
 
 def gain_sentences(results: Mapping[str, Any], *, numbers: bool = True) -> list[str]:
     """Sites that lose first; a gain whose interval holds zero is said to be no difference. Nothing without `alone`.
@@ -44,13 +47,6 @@ def _ends(interval: Any) -> str:
 def keeps_sentence(results: Mapping[str, Any]) -> list[str]:
     """Which model each site keeps, where they chose."""
     keeps: Mapping[str, str] = results.get("keeps", {})
-    words = {"common": "the common model", "personal": "the personalised one", "alone": "the one trained alone"}
-    by_model = {
-        words[model]: [site for site, kept in keeps.items() if kept == model]
-        for model in words
-        if model in keeps.values()
-    }
-    if not by_model:
-        return []
-    parts = "; ".join(f"{model}: {', '.join(sites)}" for model, sites in by_model.items())
-    return [f"By their own validation cases the sites keep {parts}."]
+    by_model = {words: [site for site in keeps if keeps[site] == model] for model, words in MODELS.items()}
+    said = [f"{', '.join(sites)} ({words})" for words, sites in by_model.items() if sites]
+    return [f"Each site keeps the model that is best on its own validation cases: {'; '.join(said)}."] if said else []

@@ -45,7 +45,7 @@ def glance(
         ("How sure is that?", sentences.certainty(results, measured or ())),
         ("Alarms", sentences.alarms(results, config)),
         ("Changes of members", changes),
-        ("What was not checked", _not_checked(results, config, measured, doubt)),
+        ("What was not checked", not_checked(results, config, measured, doubt)),
     ]
     return Glance(verdict(results), [row for row in rows if row[1]])
 
@@ -86,9 +86,10 @@ def _knows_the_start(results: Mapping[str, Any]) -> bool:
     return bool(results.get("initial_dice")) and bool(results.get("validation_interval"))
 
 
-def _not_checked(
+def not_checked(
     results: Mapping[str, Any], config: Config, measured: Sequence[dict[str, Any]] | None, doubt: str
 ) -> list[str]:
+    """What a reader might take for checked; names no site."""
     said = sentences.in_doubt(doubt)
     looked = sentences.looked_for_cheats(config)
     if not looked:

@@ -1,6 +1,6 @@
 """What each number on a page means, in two sentences for readers who meet it for the first time."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from fedce.present.worth import is_about_needs
@@ -31,6 +31,16 @@ ALONE = (
     "Alone is the Dice of a model that the site trained on its own cases alone, with as many steps. Gain is the Dice "
     "of the model that the site keeps minus Alone; below 0, the site is better off alone.",
 )
+WITHOUT = (
+    "Dice without it",
+    "The Dice, on the site's own test cases, of the common model without the site's part in it. How far it lies below "
+    "the Dice of the common model shows what the site's part adds for the site itself.",
+)
+KEEPS = (
+    "Keeps",
+    "The model that is best on the site's own validation cases: the common one, a personalised one that was trained on "
+    "at the site after the last round, or the one trained alone. The Dice of the site is that of this model.",
+)
 INTERVAL = (
     "95 % interval",
     "A range for a number that was measured on few cases or in few rounds: the narrower, the surer. If the ranges of "
@@ -48,10 +58,16 @@ FROM_TO = (
 )
 
 
-def meanings(results: Mapping[str, Any], *, gives: bool, alone: bool = False) -> list[tuple[str, str]]:
-    """The numbers about a run's sites, each with its two sentences."""
+BESIDE = {"alone": ALONE, "keeps": KEEPS, "dice_without": WITHOUT}
+"""What stands beside Dice, by the key of the results that holds it."""
+
+
+def meanings(
+    results: Mapping[str, Any], *, gives: bool, beside: Collection[str] = tuple(BESIDE)
+) -> list[tuple[str, str]]:
+    """The numbers about a run's sites, or about one, each with its two sentences; `beside` is what the page shows."""
     shares = [*([GIVES] if gives else []), NEEDS if is_about_needs(results) else CONTRIBUTION]
-    return [*shares, DICE, *([ALONE] if alone else []), INTERVAL]
+    return [*shares, DICE, *(BESIDE[key] for key in BESIDE if key in beside and results.get(key)), INTERVAL]
 
 
 def meanings_of_amounts(results: Mapping[str, Any], *, gives: bool, intervals: bool) -> list[tuple[str, str]]:

@@ -7,9 +7,10 @@ from fedce.algorithms import built_in
 from fedce.algorithms.titles import printed_name
 from fedce.base.config import Config
 from fedce.data.pixels import FOREGROUND
+from fedce.data.shape import counted_as
 from fedce.present.columns import classes_of, labelled_lines, presence_lines
 from fedce.present.gains import gain_sentences, keeps_sentence
-from fedce.present.worth import alike_lines, is_about_needs
+from fedce.present.worth import alike_lines, disbelieved_lines, is_about_needs
 
 NO_ALARM = "No alarm was raised."
 MOST_ALARMS = 3
@@ -20,15 +21,16 @@ def trained(results: Mapping[str, Any], config: Config) -> list[str]:
     n_sites, n_rounds = len(results["contributions"]), results["rounds"]
     rounds = f"{n_rounds} round{'s' if n_rounds > 1 else ''}"
     # A single class without a name of its own says nothing.
-    classes = [name for name in classes_of(results) if name not in FOREGROUND]
-    what = [f"The model outlines {', '.join(classes)}."] if classes else []
-    return [f"{n_sites} sites trained for {rounds} with {printed_name(config.algorithm)}.", *what]
+    classes = ", ".join(name for name in classes_of(results) if name not in FOREGROUND)
+    outlined = f"The model outlines {classes or 'what the sites mark'} in {counted_as(config.data)}."
+    return [f"{n_sites} sites trained for {rounds} with {printed_name(config.algorithm)}.", outlined]
 
 
 def quality(results: dict[str, Any], *, numbers: bool = True) -> list[str]:
     """How well the model does, at which site worst, and beside training alone, with or without the numbers of that."""
+    which = "the models that the sites keep reach" if results.get("keeps") else "the model reaches"
     return [
-        f"On the sites' test cases the model reaches a mean Dice of {results['fairness']['mean']:.3f}; 1 is perfect.",
+        f"On the sites' test cases {which} a mean Dice of {results['fairness']['mean']:.3f}; 1 is perfect.",
         _lowest_dice(results),
         *labelled_lines(results),
         *gain_sentences(results, numbers=numbers),
@@ -55,7 +57,8 @@ def certainty(results: dict[str, Any], measured: Sequence[dict[str, Any]] = ()) 
 def alarms(results: Mapping[str, Any], config: Config) -> list[str]:
     """The alarms, or that none was raised; empty if no check was made and nothing was seen."""
     raised = [f"{site}: {flag}" for site, flags in results["flags"].items() for flag in flags]
-    said = [NO_ALARM] if looked_for_cheats(config) else []
+    disbelieved = disbelieved_lines(results)
+    said = [NO_ALARM] if looked_for_cheats(config) and not disbelieved else []
     if raised:
         more = f"; and {len(raised) - MOST_ALARMS} more" if len(raised) > MOST_ALARMS else ""
         said = [f"{len(raised)} alarm{'s' if len(raised) > 1 else ''}: {'; '.join(raised[:MOST_ALARMS])}{more}."]
@@ -63,7 +66,7 @@ def alarms(results: Mapping[str, Any], config: Config) -> list[str]:
     if unused := results.get("rounds_unused"):
         whom = ", ".join(f"{site} in {n} of {results['rounds']} rounds" for site, n in unused.items())
         said.append(f"Updates with an alarm have no weight in the model and earn nothing: {whom}.")
-    return said
+    return [*said, *disbelieved]
 
 
 def _largest_share(results: Mapping[str, Any]) -> str:

@@ -53,6 +53,15 @@ def worth_sentences(results: Mapping[str, Any]) -> list[str]:
     return [*said, *_beside_needs(results)] if is_about_needs(results) else said
 
 
+def disbelieved_lines(results: Mapping[str, Any]) -> list[str]:
+    """Which sites' votes about the others do not count, and why."""
+    return [disbelieved(site) for site in (results.get("worth") or {}).get("not_believed", [])]
+
+
+def disbelieved(site: str) -> str:
+    return f"The votes of {site} on what the other sites give were not counted: its scores contradict each other."
+
+
 def _beside_needs(results: Mapping[str, Any]) -> list[str]:
     """Sites whose need lies outside the interval of what they give."""
     share, needs = shares_given(results), results["contributions"]

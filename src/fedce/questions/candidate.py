@@ -17,6 +17,7 @@ from scipy import stats
 
 from fedce.base.config import Config
 from fedce.base.errors import DataError, RunError
+from fedce.base.files import read_tensors
 from fedce.base.html import table_html
 from fedce.base.tables import WorthConfig
 from fedce.core.params import weighted_sum
@@ -106,7 +107,7 @@ def candidacy(
 ) -> Candidacy:
     """What the run's federation would gain by the hospital whose images are in a folder."""
     config = run.config
-    data = _candidate(config, folder)
+    data = _candidate(run, folder)
     try:
         sites = load_sites(config.data, notify=notify)
     except DataError as error:
@@ -114,7 +115,7 @@ def candidacy(
     if data.shape != sites[0].shape:
         raise DataError(
             f"--candidate: images in {folder} have the shape {data.shape} (channels and size), the run's "
-            f"{sites[0].shape}; set data.size in a run of its own, or convert the images"
+            f"{sites[0].shape}; convert the images"
         )
     taken = {site.name for site in sites}
     data = replace(data, name=f"{data.name} (candidate)") if data.name in taken else data
@@ -137,13 +138,16 @@ def candidacy(
     )
 
 
-def _candidate(config: Config, folder: Path) -> SiteData:
-    folder = folder.resolve()
+def _candidate(run: RunFolder, folder: Path) -> SiteData:
+    """The candidate's images, at the size that the run's model takes if it is a network for images."""
+    config, folder = run.config, folder.resolve()
     if not folder.is_dir():
         raise DataError(f"--candidate: expected a folder of labelled images, and {folder} is not a folder")
     its_own = {"source": str(folder), "sites": (), "shards": 1, "root": None, "groups": [], "labelled": {}}
     reading = settled(config.data).model_copy(update={**its_own, **_of_drawn_images(config)})
-    found: SiteData = load_labelled(reading, folder, all_test=False)[0]
+    shape = read_tensors(run.model_file)[1]["shape"] if run.model_file.exists() else []
+    size = (shape[1], shape[2]) if len(shape) == 3 else None
+    found: SiteData = load_labelled(reading, folder, all_test=False, size=size)[0]
     return found
 
 

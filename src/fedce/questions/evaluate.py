@@ -59,7 +59,8 @@ def evaluate(
         check_names_no_code(run, "data.format")
     loaded, config = load_model(run, which), run.config
     measures = Measures.asked_by(config.model_copy(update={"metrics": tuple(metrics)}))
-    sites = load_labelled(_reading(config.data, loaded), folder, notify=notify)
+    size = (loaded.shape[1], loaded.shape[2]) if len(loaded.shape) == 3 else None
+    sites = load_labelled(_reading(config.data, loaded), folder, notify=notify, size=size)
     at_sites, shown, common = [], [], loaded.learner.params
     for data in sites:
         fitted = _fitted(data, loaded, folder)
@@ -115,20 +116,15 @@ def _recorded(site: AtSite) -> dict[str, Any]:
 
 
 def _reading(data: DataConfig, loaded: Loaded) -> DataConfig:
-    """How the run's data were read; classes and size are those that the model was trained with."""
-    sides = loaded.shape[1:]
-    size = data.size or (sides[0] if len(sides) == 2 and len(set(sides)) == 1 else None)
+    """How the run's data were read; the classes are those that the model was trained with."""
     classes = classes_for_others(data, loaded.classes)
-    update: dict[str, Any] = {"classes": classes, "size": size, "root": None, "sites": (), "shards": 1, "groups": []}
+    update: dict[str, Any] = {"classes": classes, "root": None, "sites": (), "shards": 1, "groups": []}
     return settled(data).model_copy(update=update)
 
 
 def _fitted(data: SiteData, loaded: Loaded, folder: Path) -> SiteData:
     """The site's images with as many channels as the network takes."""
-    n_channels, *size = loaded.shape
-    if data.patch is None and list(data.images.shape[2:]) != size:
-        have, want = ("x".join(map(str, shape)) for shape in (data.images.shape[2:], size))
-        raise DataError(f"the images in {folder} are {have} pixels (height x width), the model takes {want}")
+    n_channels = loaded.shape[0]
     if data.images.shape[1] == n_channels:
         return data
     if loaded.modalities or data.modalities:

@@ -24,7 +24,7 @@ FLOOR = 0.05
 cases moves the shares."""
 
 
-BESIDE = ("alone", "gain", "gain_interval", "keeps")
+BESIDE = ("alone", "gain", "gain_interval", "dice_common", "dice_personal", "keeps")
 """Results about further models of a site, if it also trained alone, or personalised."""
 
 
@@ -76,7 +76,8 @@ def _gives(results: Mapping[str, Any], site: str) -> dict[str, Any]:
         "gives": worth["share"].get(site, 0.0),
         "gives_interval": [worth[end].get(site) for end in ("low", "high")],
     }
-    return {**found, "gives_is_told": worth["signal"] >= LEAST_SIGNAL}
+    is_believed = site not in worth.get("not_believed", [])
+    return {**found, "gives_is_told": worth["signal"] >= LEAST_SIGNAL, "votes_counted": is_believed}
 
 
 def _own_metrics(results: Mapping[str, Any], site: str) -> dict[str, Any]:

@@ -63,8 +63,13 @@ def at_hospital(config: Config, site: str, data: str) -> Config:
             source = str(path)
         elif path.name == whole and path.is_dir():
             source = str(path.parent)
+        elif not path.is_dir():
+            raise DataError(f"{data} is not a folder; name the folder of the site {site!r}, or one that holds it")
         else:
-            raise DataError(f"{data} is neither the folder of site {site!r} nor holds a folder of this name")
+            raise DataError(
+                f"{data} is neither the folder of site {site!r} nor holds a folder of this name; call the folder "
+                f"of its images and masks {site!r}"
+            )
     # The coordinator states a root for the paths in datalists, but for another machine.
     own = config.data.model_copy(update={"source": source, "root": None})
     # A file of weights is on the coordinator's machine: the first task brings the model made from it.

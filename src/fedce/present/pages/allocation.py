@@ -13,7 +13,8 @@ from fedce.present.meanings import meanings_of_amounts
 from fedce.present.pages import page
 from fedce.present.sentences import in_doubt
 from fedce.present.terms import terms_in_words
-from fedce.questions.allocation import Payout, money
+from fedce.present.worth import disbelieved_lines
+from fedce.questions.allocation import BY_WORTH, Payout, money
 from fedce.record.folder import RunFolder
 from fedce.record.verify import Checked
 
@@ -51,6 +52,7 @@ def write_allocation(
             *override(overridden),
             *summary(payouts, rule),
             *(presence_lines(found.results) if rule == "contribution" else []),
+            *(disbelieved_lines(found.results) if rule in BY_WORTH else []),
             *in_doubt(found.doubt),
         ],
         rules=list(payouts),

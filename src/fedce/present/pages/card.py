@@ -63,7 +63,7 @@ def _resampled(config: Config) -> str:
     spacing = spacing_of(config.data)
     if spacing is None:
         return "as they are"
-    return f"resampled to {' x '.join(f'{mm:g}' for mm in reversed(spacing))} mm"
+    return f"resampled to {' x '.join(f'{mm:g}' for mm in spacing)} mm between slices, rows and columns"
 
 
 def _own_models(run: RunFolder) -> list[Path]:

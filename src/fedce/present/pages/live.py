@@ -125,7 +125,7 @@ def values_of(record: Record, run: Path, now: float) -> dict[str, Any]:
         "glance": glance(dict(results), config) if results is not None else None,
         "sites": sites_table(known, "live", list(record.started)),
         "metrics": sites_table(known, "metrics", list(record.started)),
-        "meanings": meanings(known, gives=bool(shares_given(known)), alone="alone" in known),
+        "meanings": meanings(known, gives=bool(shares_given(known)), beside=["alone"]),
         "notes": _notes(record.rounds),
     }
 

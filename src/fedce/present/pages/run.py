@@ -65,7 +65,7 @@ def report_page(run: RunFolder, *, examples: bool = True) -> bytes:
         # One round makes no line.
         bands=len(bands) > 1,
         too_many_bands=len(shares) > MOST_BANDS,
-        meanings=meanings(results, gives=bool(shares_given(results)), alone="alone" in results),
+        meanings=meanings(results, gives=bool(shares_given(results))),
         terms=terms_in_words(results["algorithm"], rounds),
         # More pairs of bars than this can't be told apart.
         given=figures.gives_and_needs(results) if 0 < len(shares_given(results)) <= MOST_PAIRS else None,
