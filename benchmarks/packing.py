@@ -1,10 +1,10 @@
 """Bytes of a federation whose models travel packed, and what 16-bit updates do to its results.
 
 Real sites of fundus6 and prostate6 (demo), real tasks, answers and signatures; only the network between them is
-missing: a courier in the same process counts the bytes. "Training" are the model that a site starts from and the one
-that it sends back; "all" also has the models of ballots and of the guard's trials, which sites score. The same
-federation runs with `pack` none, lossless and fp16. Shares and worth are in points of 100. Two seeds show how much such
-results differ anyway.
+missing: a courier in the same process counts the bytes of all tasks and answers. The same federation runs with `pack`
+none, lossless and fp16; once more without guard and ballots, whose models take most of the bytes otherwise. Then a site
+gets one model a round and sends one back. Shares and worth are in points of 100. Two seeds show how much such results
+differ anyway.
 
     python -m benchmarks.packing [--repeats 2]
 """
@@ -28,7 +28,7 @@ from fedce.engines.starting import coordinate
 from fedce.federation.lines import versions
 from fedce.federation.plan import resolve
 from fedce.site.resident import Resident, at_hospital
-from fedce.site.wire import Parcel, TaskForm, kind_of
+from fedce.site.wire import Parcel, kind_of
 
 FEDERATIONS = ("fundus6", "prostate6")
 PACKS = ("none", "lossless", "fp16")
@@ -41,9 +41,7 @@ class Counting:
 
     def __init__(self, sites: dict[str, Resident]) -> None:
         self.sites = sites
-        self.bytes = dict.fromkeys(("all", "down", "up"), 0)
-        """Of all tasks and answers, and of training: to the sites and back."""
-        self.n_sent = 0
+        self.down = self.up = self.n_sent = 0
         self.waiting: list[tuple[str, str, Parcel]] = []
 
     def nodes(self) -> list[str]:
@@ -59,18 +57,16 @@ class Counting:
         for ticket, node, parcel in waiting:
             answer = self.sites[node].answer(parcel)
             if kind_of(parcel.about) == "task":
-                down, up = len(parcel.to_bytes()), len(answer.to_bytes())
-                self.bytes["all"] += down + up
-                if TaskForm.read(parcel.about).action == "train":
-                    self.bytes["down"] += down
-                    self.bytes["up"] += up
+                self.down += len(parcel.to_bytes())
+                self.up += len(answer.to_bytes())
             yield ticket, answer
 
 
 @dataclass(frozen=True)
 class Ran:
     folder: Path
-    bytes: dict[str, int]
+    down: int
+    up: int
     values: dict[str, Any]
 
     @property
@@ -88,17 +84,20 @@ class Ran:
         return found
 
 
-def run(source: str, pack: str, seed: int, folder: Path) -> Ran:
+BARE = {"guard": "off", "worth.every": 0}
+
+
+def run(source: str, pack: str, seed: int, folder: Path, **changes: Any) -> Ran:
     members = {f"site{i}": "" for i in range(1, N_SITES + 1)}
     settings = {"data.source": source, "engine.name": "flower", "engine.members": members, "pack": pack}
-    config: Config = resolve(load(None, {**settings, "seed": seed, "rounds": N_ROUNDS}))
+    config: Config = resolve(load(None, {**settings, "seed": seed, "rounds": N_ROUNDS, **changes}))
     sites = {
         name: Resident(at_hospital(config, name, source), name, folder / "homes" / name, versions()) for name in members
     }
     courier = Counting(sites)
     result = coordinate(config, folder / "run", courier)
-    print(f"{source}, seed {seed}, {pack}: {courier.bytes}", flush=True)
-    return Ran(folder / "run", courier.bytes, dict(result.values))
+    print(f"{source}, seed {seed}, {pack}: {courier.down:,} and {courier.up:,} bytes", flush=True)
+    return Ran(folder / "run", courier.down, courier.up, dict(result.values))
 
 
 def most_apart(one: dict[str, float], other: dict[str, float]) -> float:
@@ -130,7 +129,9 @@ def measure(repeats: int) -> list[Figure]:
             ]
             for ran in found:
                 assert same(ran["none"].folder, ran["lossless"].folder), "lossless packing changed the results"
-            figures += _bytes(source, found) + _effects(source, found)
+            bare = {pack: run(source, pack, 0, Path(name) / source / pack / "bare", **BARE) for pack in PACKS}
+            figures += _bytes(source, found) + _bytes(f"{source} without guard and ballots", [bare], both_ways=True)
+            figures += _effects(source, found)
     seconds = [seconds_a_million() for _ in range(5)]
     return [
         *figures,
@@ -139,22 +140,18 @@ def measure(repeats: int) -> list[Figure]:
     ]
 
 
-def _bytes(source: str, found: list[dict[str, Ran]]) -> list[Figure]:
+def _bytes(source: str, found: list[dict[str, Ran]], *, both_ways: bool = False) -> list[Figure]:
     def ratio(pack: str, *ways: str) -> list[float]:
-        return [
-            sum(ran[pack].bytes[way] for way in ways) / sum(ran["none"].bytes[way] for way in ways) for ran in found
-        ]
+        sent = [{name: sum(getattr(ran[name], way) for way in ways) for name in (pack, "none")} for ran in found]
+        return [one[pack] / one["none"] for one in sent]
 
-    return [
-        figure
-        for pack in ("lossless", "fp16")
-        for figure in (
-            Figure(f"{source}: {pack}, all bytes", ratio(pack, "all"), at_most=0.5),
-            Figure(f"{source}: {pack}, training", ratio(pack, "down", "up"), at_most=0.5),
-            Figure(f"{source}: {pack}, training, to the sites", ratio(pack, "down")),
-            Figure(f"{source}: {pack}, training, back", ratio(pack, "up")),
-        )
-    ]
+    figures = []
+    for pack in ("lossless", "fp16"):
+        figures.append(Figure(f"{source}: bytes, {pack} / none", ratio(pack, "down", "up"), at_most=0.5))
+        if both_ways:
+            figures.append(Figure(f"{source}: {pack}, to the sites", ratio(pack, "down")))
+            figures.append(Figure(f"{source}: {pack}, from the sites", ratio(pack, "up")))
+    return figures
 
 
 def _effects(source: str, found: list[dict[str, Ran]]) -> list[Figure]:
