@@ -30,6 +30,7 @@ ALL = {
     "methods": "Methods against FedAvg",
     "job": "The same job on other engines",
     "server": "The server, as sites and parameters grow",
+    "packing": "Models that travel packed",
     "truth": "Ground truth against separate trainings",
     "participation": "Fifty of a thousand sites a round",
     "startup": "Start-up",

@@ -1,39 +1,45 @@
-"""How long a user waits: for the command line's help, for the import, and for the first round of the demo.
+"""How long a user waits: for the command line's help, for the import, for a run of one round, and for one prediction.
 
-Measured in turns: a bare interpreter, `import numpy`, `import fedce`, `fedce --help`, a run of one round, and the
-imports that this run needs (torch, MONAI's network and loss, an optimizer).
+Measured in turns: a bare interpreter, `import numpy`, `import fedce`, `fedce --help`, `import monai.networks.nets`, a
+run of one round with its report (6 sites, tiny), and `fedce predict` of one image. All values are CPU seconds of a
+command and its processes, because other work on the machine changes them little.
 
     python -m benchmarks.startup [--repeats 7]
 """
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from time import perf_counter
+from resource import RUSAGE_CHILDREN, getrusage
 
+import numpy as np
 from benchmarks.figures import Figure, main
+from PIL import Image
 
-NEEDED = """
-import torch
-from monai.losses import DiceLoss
-from monai.networks.nets import UNet
-network = UNet(2, 3, 2, (16, 32, 64, 128), (2, 2, 2), norm="batch")
-torch.optim.Adam(network.parameters())
-"""
+NETS, MASKS = "import monai.networks.nets", "masks"
 
 
-def seconds(arguments: Sequence[str], cwd: Path) -> float:
-    start = perf_counter()
+def cpu_seconds(arguments: Sequence[str], cwd: Path) -> float:
+    shutil.rmtree(cwd / MASKS, ignore_errors=True)
+    before = _used()
     subprocess.run([sys.executable, *arguments], check=True, capture_output=True, cwd=cwd, env=dict(os.environ))
-    return perf_counter() - start
+    return _used() - before
+
+
+def _used() -> float:
+    used = getrusage(RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def measure(repeats: int) -> list[Figure]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        pixels = np.random.default_rng(0).integers(0, 255, (64, 64, 3))
+        Image.fromarray(pixels.astype(np.uint8)).save(folder / "new.png")
         run = ["-m", "fedce", "run", "--scale", "tiny", "--set", "rounds=1", "--set", "recipe=small"]
         run += ["--out", "run", "--replace"]
         commands = {
@@ -41,12 +47,13 @@ def measure(repeats: int) -> list[Figure]:
             "numpy": ["-c", "import numpy"],
             "import": ["-c", "import fedce"],
             "help": ["-m", "fedce", "--help"],
-            "needed": ["-c", NEEDED],
+            "nets": ["-c", NETS],
             "run": run,
+            "predict": ["-m", "fedce", "predict", "run", "new.png", "--out", MASKS],
         }
         for command in commands.values():  # Compiled files and caches are there from the second time on.
-            seconds(command, folder)
-        found = [{key: seconds(command, folder) for key, command in commands.items()} for _ in range(repeats)]
+            cpu_seconds(command, folder)
+        found = [{key: cpu_seconds(command, folder) for key, command in commands.items()} for _ in range(repeats)]
     return [
         Figure("`fedce --help`", [one["help"] for one in found], "s", at_most=0.3),
         Figure(
@@ -59,8 +66,11 @@ def measure(repeats: int) -> list[Figure]:
             "`import fedce` / `import numpy`, with the interpreter", [one["import"] / one["numpy"] for one in found]
         ),
         Figure("`import numpy`", [one["numpy"] for one in found], "s"),
+        Figure(f"`{NETS}`", [one["nets"] for one in found], "s"),
         Figure("a run of one round with its report (6 sites, tiny)", [one["run"] for one in found], "s"),
-        Figure("that run / what it needs: torch, MONAI, one optimizer", [one["run"] / one["needed"] for one in found]),
+        Figure(f"that run / `{NETS}`", [one["run"] / one["nets"] for one in found], at_most=1.25),
+        Figure("`fedce predict` of one image", [one["predict"] for one in found], "s"),
+        Figure(f"that prediction / `{NETS}`", [one["predict"] / one["nets"] for one in found], at_most=1.3),
     ]
 
 

@@ -11,7 +11,7 @@ import sys
 from click.testing import CliRunner
 from fedce.cli import main
 done = CliRunner().invoke(main, sys.argv[1:])
-heavy = [name for name in ("torch", "monai", "matplotlib", "SimpleITK") if name in sys.modules]
+heavy = [name for name in ("torch", "monai", "scipy", "matplotlib", "SimpleITK") if name in sys.modules]
 print(done.output)
 print("ended with", done.exit_code, "and imported", *heavy)
 """

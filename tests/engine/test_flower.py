@@ -13,6 +13,7 @@ from pathlib import Path
 from time import sleep
 
 import httpx
+import numpy as np
 import pytest
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install -c constraints.txt -e '.[flower]'")
@@ -20,13 +21,16 @@ pytest.importorskip("flwr", reason="Flower is not installed: pip install -c cons
 from benchmarks.bits import same
 from benchmarks.kills import Coordinator, check_credit
 from benchmarks.relay import Relay
+from flwr.app import Array, ArrayRecord, RecordDict
 
 from fedce.base.config import load
-from fedce.base.errors import EngineError
+from fedce.base.errors import EngineError, ReplyError
 from fedce.engines.flower.launch import QUIET, Federation, credential
+from fedce.engines.flower.parcels import ABOUT, ARRAYS, from_record, to_record
 from fedce.engines.launching import Programs
 from fedce.record.entries import Join
 from fedce.record.folder import RunFolder
+from fedce.site.wire import Parcel
 from sockets import Watcher, connections_of, is_outside, wait_for
 from support import HOSPITALS, PLANNED, events_of
 from tls import write_certificates, write_node_key
@@ -42,7 +46,7 @@ REFUSED = "another key than the member 'east'"
 def test_the_same_bits_and_nobody_outside_is_spoken_to(tmp_path: Path, images: Path, planned: Path):
     mark = secrets.token_hex(8)
     command = [sys.executable, "-m", "fedce", "run", "--engine", "flower", "--data", images, *PLANNED]
-    command += ["--set", "engine.min_sites=3", "--track", "csv", "--out", tmp_path / "run"]
+    command += ["--set", "engine.min_sites=3", "--set", "pack=lossless", "--track", "csv", "--out", tmp_path / "run"]
     with Watcher(mark) as watcher:
         done = subprocess.run(
             [str(part) for part in command],
@@ -268,3 +272,17 @@ def test_programs_end_together_and_tell_who_died(tmp_path: Path):
         assert "why" in caught.value.trace
         sleeper = programs.running["sleeper"]
     assert sleeper.poll() is not None
+
+
+def test_a_parcel_is_a_record_of_flower_and_back():
+    """Vectors and packets; an array of another kind is refused before anything reads it."""
+    vector, packet = np.arange(5, dtype=np.float32), np.arange(7, dtype=np.uint8)
+    record = to_record(Parcel("{}", {"params": vector, "model-0": packet}))
+    came = from_record(record)
+    assert came.about == "{}"
+    for name, sent in (("params", vector), ("model-0", packet)):
+        assert came.arrays[name].dtype == sent.dtype
+        assert came.arrays[name].tobytes() == sent.tobytes()
+    foreign = Array("float32", (5,), "numpy.ndarray", vector.tobytes())
+    with pytest.raises(ReplyError, match="neither vectors of 32-bit numbers nor packed ones"):
+        from_record(RecordDict({ABOUT: record[ABOUT], ARRAYS: ArrayRecord({"params": foreign})}))

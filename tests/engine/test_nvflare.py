@@ -51,7 +51,8 @@ def test_killed_and_resumed_it_gives_the_same_bits_and_nobody_outside_is_spoken_
 ):
     out, mark = tmp_path / "run", secrets.token_hex(8)
     begin = [sys.executable, "-m", "fedce", "run"]
-    first = [*begin, "--engine", "nvflare", "--data", images, *PLANNED, "--set", "engine.min_sites=3", "--track", "csv"]
+    first = [*begin, "--engine", "nvflare", "--data", images, *PLANNED, "--track", "csv"]
+    first += ["--set", "engine.min_sites=3", "--set", "pack=lossless"]
     environment = {**os.environ, "FEDCE_MARK": mark}
     with Watcher(mark) as watcher:
         with subprocess.Popen([*map(str, first), "--out", out], env=environment, stdout=-3, stderr=-3) as process:

@@ -5,6 +5,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -16,10 +17,12 @@ from fedce.base.ranges import N_REPLICATES
 from fedce.core.messages import Evaluation, Measured, Member, Reply, Task
 from fedce.engines.joining import Known, Reports, Rules
 from fedce.engines.remote import RemoteEngine, _Node
+from fedce.site.travel import sent_as
 from fedce.site.wire import (
     Failure,
     Hello,
     MemberForm,
+    NotHeldError,
     Parcel,
     ReplyForm,
     Signed,
@@ -27,6 +30,7 @@ from fedce.site.wire import (
     kind_of,
     reply_form,
     reply_from,
+    task_arrays,
     task_from,
     task_parcel,
 )
@@ -123,6 +127,26 @@ def test_a_task_arrives_as_it_was_sent(vector, models, rho, persist):
     assert came.drawn == (1, 2)
     sent = [task.params, *task.models]
     assert [p.vector.tobytes() for p in (came.params, *came.models)] == [p.vector.tobytes() for p in sent]
+
+
+@given(vectors, st.none() | vectors, st.lists(vectors, max_size=3), vectors, st.sampled_from(["lossless", "fp16"]))
+def test_packed_models_arrive_as_they_were_sent(vector, held, models, answered, pack):
+    base = None if held is None else params(held.tolist(), 1, 1)
+    made = tuple(params(model.tolist(), 1, 1) for model in models)
+    task = Task("a", 3, params(vector.tolist(), 1, 1), models=made)
+    digest = base.digest if base else ""
+    parcel = Parcel.from_bytes(task_parcel(task, "00", 3, "", task_arrays(task, pack, base), digest).to_bytes())
+    form = TaskForm.read(parcel.about)
+    came = task_from(form, parcel.arrays, LAYOUT, pack, [task.params, *([base] if base else [])])
+    assert [p.digest for p in (came.params, *came.models)] == [p.digest for p in (task.params, *task.models)]
+    if base is not None and digest != task.params.digest:
+        with pytest.raises(NotHeldError):
+            task_from(form, parcel.arrays, LAYOUT, pack, [task.params])
+    reply = Reply("a", 3, 4, params(answered.tolist(), 1, 1), score=0.5)
+    sent = {"params": sent_as(reply.params, pack, task.params)}
+    back = Parcel.from_bytes(Parcel(reply_form(reply, "00", task).model_dump_json(), sent).to_bytes())
+    found = reply_from(ReplyForm.read(back.about), back.arrays, LAYOUT, pack, task.params)
+    assert found.params.digest == reply.params.digest
 
 
 @given(st.binary(max_size=200))

@@ -28,7 +28,7 @@ from fedce.federation.session import Observer
 from fedce.record.folder import RunFolder
 from fedce.record.verify import verify
 from fedce.site.resident import Resident
-from fedce.site.wire import Parcel, Signed
+from fedce.site.wire import Parcel, Signed, task_parcel
 from remote_sites import (
     TINY,
     Clock,
@@ -454,7 +454,7 @@ def test_a_key_that_others_can_read_is_not_used(tmp_path: Path):
 def test_tasks_go_to_the_site_that_they_name(tmp_path: Path, config, hospitals):
     hospital = hospitals["site1"]
     task = Task("site2", 0, params([0.0]))
-    answer = hospital.answer(remote.task_parcel(task, "00", 3))
+    answer = hospital.answer(task_parcel(task, "00", 3))
     assert '"failure"' in Signed.read(answer.about).content
 
 

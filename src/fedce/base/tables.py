@@ -26,6 +26,7 @@ OF_VOLUMES = ("volume6",)
 ROUNDS_BY_SCALE = {"tiny": 3, "demo": 150, "paper": 200}
 ROUNDS_OF_A_FOLDER = 100
 Guard = Literal["standard", "off"]
+Pack = Literal["none", "lossless", "fp16"]
 SITE_NAME = r"^\w[\w .\-]{0,99}$"
 """A site on another machine: its name becomes the name of a folder there and here."""
 LONGEST_NAME = 120

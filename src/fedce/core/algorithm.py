@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fedce.core.credit import Credit, Gains
 from fedce.core.messages import Reply, Task
-from fedce.core.params import Params, gram, inner_products, weighted_sum
+from fedce.core.params import Params, Vector, gram, inner_products, weighted_sum
 from fedce.core.recorded import Facts
 from fedce.core.site import Memory, Site, evaluate_global, train
 from fedce.core.weights import normalise
@@ -108,6 +108,8 @@ class State:
     """The sites' mean validation score of each round's first model."""
     best: Params | None = None
     """The common model of the round with the best smoothed score so far."""
+    rest: Vector | None = None
+    """What 16-bit numbers left out of the common model's steps so far, with pack = "fp16"."""
 
 
 class Answers(Sequence[Reply]):

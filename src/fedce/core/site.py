@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedce.core.messages import Evaluation, Reply, Task
-from fedce.core.params import Params, leave_out, splice
+from fedce.core.params import Params, Vector, leave_out, splice
 
 Moments = Mapping[str, NDArray[np.float32]]
 
@@ -41,6 +41,8 @@ class Memory:
     """What only this algorithm keeps at a site: see `Algorithm.keeps`."""
     solo: Solo | None = None
     """Set if the site also trains alone."""
+    rest: Vector | None = None
+    """What 16-bit numbers left out of the updates so far, with pack = "fp16"."""
 
 
 @dataclass(frozen=True)

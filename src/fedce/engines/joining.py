@@ -6,6 +6,7 @@ from typing import Any
 
 from fedce.base.errors import ReplyError
 from fedce.base.identity import is_signed
+from fedce.base.tables import Pack
 from fedce.core.messages import Member
 from fedce.record.connections import Connections
 from fedce.site.wire import FingerprintForm, MemberForm, Signed
@@ -51,6 +52,8 @@ class Rules:
     classes: Mapping[str, tuple[int, ...]] | None = None
     """The classes and the image size that the experiment states; otherwise the first site's would count."""
     size: int | None = None
+    pack: Pack = "none"
+    """How models travel."""
     planned: Mapping[str, Any] = field(default_factory=dict)
     """Values that were planned from the sites' fingerprints, by key; a site trains with them."""
 

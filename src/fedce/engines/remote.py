@@ -20,9 +20,10 @@ from fedce.core.messages import Member, Reply, Task
 from fedce.core.params import Layout, Params
 from fedce.engines.courier import Courier
 from fedce.engines.joining import SILENT_SECONDS, Event, Known, Reports, Rules, check_author, check_member, key_of
+from fedce.engines.packing import Packing
 from fedce.engines.shared import Shelf
 from fedce.engines.waiting import Deadline, Waiting
-from fedce.site.wire import Failure, Hello, MemberForm, Parcel, ReplyForm, Signed, kind_of, reply_from, task_parcel
+from fedce.site.wire import Failure, Hello, MemberForm, Parcel, ReplyForm, Signed, kind_of, reply_from
 
 POLL_SECONDS = 0.1
 MEET_SECONDS = 1.0
@@ -89,6 +90,7 @@ class RemoteEngine:
         self._sent: tuple[Params, str] | None = None
         self._next_meeting = 0.0
         self._deadline = Deadline(rules.deadline_seconds)
+        self._packing = Packing(rules.pack)
 
     def bind(self, layout: Layout, n_channels: int, whole: Layout | None = None) -> None:
         """Set the network, once it is known; no task can be sent before.
@@ -176,7 +178,8 @@ class RemoteEngine:
             if node is not None and node not in busy and self._clock() >= asked.send_at[site]:
                 asked.tries[site] += 1
                 asked.send_at[site] = self._clock() + FIRST_PAUSE * asked.tries[site]
-                self._send(node, site, task_parcel(task, self.rules.run, self._n_channels, self.known[site].key))
+                parcel = self._packing.parcel(task, self.rules.run, self._n_channels, self.known[site].key)
+                self._send(node, site, parcel)
 
     def _give_up(self, asked: "_Asked", needed: int) -> None:
         """Leave a site out of the round if it does not answer or can't do its task, unless it is needed."""
@@ -264,18 +267,20 @@ class RemoteEngine:
     def _take(self, site: str, answer: Parcel | str, waiting: dict[str, Task]) -> list[Reply]:
         if isinstance(answer, str):
             # The message failed on its way, so the site is asked again; the number of tries is limited.
+            self._packing.forget(site)
             self._say(site, f"no answer: {answer[:300]}")
             return []
         try:
             reply = self._reply(site, waiting[site], answer)
         except _FailedError as error:
+            self._packing.forget(site)
             self._say(site, f"failed: {error}")
             return []
         except ReplyError as error:
             self._say(site, f"refused: {error}")
             del waiting[site]
             return []
-        del waiting[site]
+        self._packing.arrived(waiting.pop(site))
         return [reply]
 
     def _reply(self, site: str, task: Task, answer: Parcel) -> Reply:
@@ -297,7 +302,8 @@ class RemoteEngine:
         if form.evaluation and form.evaluation.test_dice_by_class.keys() != set(known.member.scored):
             raise ReplyError(f"it evaluated the classes {', '.join(form.evaluation.test_dice_by_class)}")
         layout = self._whole if task.action == "evaluate" and self._whole else self._layout
-        reply = replace(reply_from(form, answer.arrays, layout), signed=signed.model_dump())
+        came = reply_from(form, answer.arrays, layout, self.rules.pack, task.params)
+        reply = replace(came, signed=signed.model_dump())
         if reply.params is None:
             return reply
         return replace(reply, params=replace(reply.params, vector=self._shelf.keep(reply.params.vector)))
@@ -338,6 +344,7 @@ class RemoteEngine:
             return
         before = self.node_by_site.get(name)
         self.node_by_site[name] = parcel.node
+        self._packing.forget(name)
         if name not in self.known:
             self.known[name] = Known(form.key, form.member)
             self._reports.note(Event(self._round_no, name, "joined", self.known[name]))

@@ -289,6 +289,7 @@ class _RemoteRecord:
             version=__version__,
             classes=None if stated is None else {name: tuple(values) for name, values in stated.items()},
             size=config.data.size,
+            pack=config.pack,
         )
 
     def start(self, command: str) -> State:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from fedce.base.errors import ReplyError
+from fedce.base.tables import Pack
 from fedce.core.algorithm import State
 from fedce.core.ballot import REFERENCE, Ballot, Ballots, carried_by, models_without
 from fedce.core.decoys import DECOY, Drawn
@@ -81,6 +82,8 @@ class Rules:
     """Which rounds are drawn for an audit; by default none."""
     n_cases: Callable[[str], int] = lambda site: 0
     """Validation cases of a site, as it said when it joined; 0 if that is not known."""
+    pack: Pack = "none"
+    """With fp16, the common model's steps have 16-bit numbers, as the sites' updates have."""
     secret: str = ""
     """What the decoys of ballots and the order of their models are drawn from."""
 

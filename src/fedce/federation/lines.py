@@ -208,6 +208,7 @@ LATER: Mapping[str, Any] = {
     "recipe": "small",
     "metrics": ("dice",),
     "surface_tolerance": 1.0,
+    "pack": "none",
     "alone": False,
     "personalise": 0,
     "train.schedule": "constant",

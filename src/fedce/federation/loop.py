@@ -12,6 +12,7 @@ from fedce.core.ballot import Ballot
 from fedce.core.best import best_round, has_stalled
 from fedce.core.draw import draws_of
 from fedce.core.messages import Reply
+from fedce.core.packing import rounded
 from fedce.core.params import Layout, Vector, cosine, inner_products, sketch
 from fedce.core.recorded import Flag
 from fedce.federation.asking import CheckedAsk, Engine, Rules, told
@@ -95,6 +96,9 @@ def rounds(
         start_model = state.params.trainable
         before = {"": sketch(start_model)} if rules.detect else {}
         after = algorithm.round(replace(state, sites=asked), checked.ask)
+        if rules.pack == "fp16" and algorithm.traits.exchanges:
+            params, rest = rounded(state.params, after.params, state.rest)
+            after = replace(after, params=params, rest=rest)
         ballot = _ballot(algorithm, after, checked, rules)
         expelled = (*state.expelled, *(site for site in asked if site not in after.sites))
         sites = tuple(site for site in everybody if site not in expelled)

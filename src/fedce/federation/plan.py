@@ -249,7 +249,13 @@ class Participants(Plan):
                 return known.reply, known.memory
             del self.first_round[task.site]
         reply, memory = perform(
-            self.algorithm, self.hospital(task.site), task, memory, self.learner.initial, self.wanted
+            self.algorithm,
+            self.hospital(task.site),
+            task,
+            memory,
+            self.learner.initial,
+            self.wanted,
+            self.config.pack,
         )
         plant = self.config.freerider.plant
         if (kind := plant.get(task.site)) is None:

@@ -194,6 +194,7 @@ def finish(
         judge=plan.judge,
         challenge=challenge,
         n_cases=plan.n_cases,
+        pack=config.pack,
         secret=plan.secret,
     )
     # The trackers with which the run was started: a later call may come from elsewhere.

@@ -93,7 +93,7 @@ class _Again:
         classes, n_channels = tuple(loaded.classes), loaded.shape[0]
         self.learner: Learner = learner_for(config, n_channels, len(classes), torch.device("cpu"))
         self.layout = shared_layout(self.learner.layout, config.model.stays)
-        self.algorithm = algorithms.made_for(config)
+        self.algorithm, self.pack = algorithms.made_for(config), config.pack
         self.hospital = Hospital(with_n_channels(data, n_channels), self.learner, classes, config.seed)
         self.files = MemoryFiles(memories, self.learner.layout, self.algorithm.keeps, drawn=memories)
 
@@ -104,7 +104,7 @@ class _Again:
         except RunError as error:
             return Reproduced(done.round_no, {}, {}, {}, (str(error),))
         problems = self._bound(done, task, sent, memory)
-        reply, _ = perform(self.algorithm, self.hospital, task, memory, self.learner.initial)
+        reply, _ = perform(self.algorithm, self.hospital, task, memory, self.learner.initial, pack=self.pack)
         said, found = _said(done, self.site), _found(reply)
         away = {name: _away(said[name], found[name]) for name in said}
         replicates = done.sites[self.site].err_replicates

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.ndimage import grey_dilation
 
 from fedce.base.errors import ConfigError
 from fedce.base.ranges import SCORE
@@ -298,6 +297,8 @@ def _longer_late(own: Impostor, params: Params, round_no: int, moments: Moments,
 
 def _with_dilated_masks(data: SiteData) -> SiteData:
     """Masks in training and validation grow by some pixels."""
+    from scipy.ndimage import grey_dilation
+
     return _with_own(data, masks=grey_dilation(data.masks, (1, 1, 2 * DILATED + 1, 2 * DILATED + 1)))
 
 

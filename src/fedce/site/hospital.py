@@ -15,9 +15,11 @@ from numpy.typing import NDArray
 from fedce.base.errors import RunError
 from fedce.base.files import Arrays, read_tensors, write_bytes, write_tensors
 from fedce.base.ranges import N_REPLICATES, SCORE
+from fedce.base.tables import Pack
 from fedce.core.algorithm import Algorithm
 from fedce.core.codec import decode, encode
 from fedce.core.messages import CaseScores, Evaluation, Measured, Member, Reply, Task, Unit
+from fedce.core.packing import rounded
 from fedce.core.params import Layout, Params, Vector, completed, part_of
 from fedce.core.scoring import MIN_CASES, Floats, Grouping, dice_interval
 from fedce.core.site import Compared, Memory, Moments, Pull, Site, Trained
@@ -246,6 +248,7 @@ def perform(
     memory: Memory | None,
     initial: Params | None = None,
     wanted: ForItself = NOTHING_MORE,
+    pack: Pack = "none",
 ) -> tuple[Reply, Memory | None]:
     """What a site does with a task, on any engine.
 
@@ -266,9 +269,24 @@ def perform(
     elif task.action == "train":
         if reply.params is not None:
             reply = replace(reply, params=part_of(reply.params, exchanged))
+            if pack == "fp16":
+                reply, memory = _in_halves(hospital, task, reply, memory, before)
         if wanted.alone and memory is not None:
             memory = replace(memory, solo=step_alone(hospital, whole, before, initial))
     return replace(reply, seconds=perf_counter() - start), memory
+
+
+def _in_halves(
+    hospital: Site, task: Task, reply: Reply, memory: Memory | None, before: Memory | None
+) -> tuple[Reply, Memory | None]:
+    """The reply with an update of 16-bit numbers; all that the site keeps and says is about the model that it sends."""
+    assert reply.params is not None
+    sent, rest = rounded(task.params, reply.params, before.rest if before else None)
+    if memory is None:
+        return replace(reply, params=sent), None
+    memory = replace(memory, params=completed(sent, memory.params), rest=rest)
+    score = reply.score_local if reply.score_local is None else hospital.score(memory.params)
+    return replace(reply, params=sent, score_local=score), memory
 
 
 def _completed(hospital: Site, task: Task, memory: Memory | None, initial: Params) -> Task:
@@ -301,7 +319,8 @@ def memory_arrays(memory: Memory) -> tuple[Arrays, dict[str, Any]]:
 def memory_from(arrays: Arrays, about: dict[str, Any], layout: Layout, keeps: Any) -> Memory:
     """The inverse of `memory_arrays`; `keeps` is `Algorithm.keeps`."""
     like = Memory(0, Params(layout, arrays["/params"]), own=keeps if about["memory"]["own"] is not None else None)
-    return decode(like, about["memory"], arrays, layout)
+    # Earlier versions wrote no rest.
+    return decode(like, {"rest": None, **about["memory"]}, arrays, layout)
 
 
 class MemoryFiles:

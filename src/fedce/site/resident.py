@@ -18,7 +18,7 @@ from fedce.base.files import Arrays, append_line, read_json, write_bytes, write_
 from fedce.base.identity import Identity
 from fedce.base.tables import BUILT_IN
 from fedce.core.messages import Reply, Task
-from fedce.core.params import shared_layout
+from fedce.core.params import Params, shared_layout
 from fedce.core.site import Memory, Site
 from fedce.data import SiteData, Sites, load_site
 from fedce.data.fingerprint import look_at
@@ -30,11 +30,13 @@ from fedce.site import attacks
 from fedce.site.cases import cases_csv
 from fedce.site.hospital import MemoryFiles, member_of, perform
 from fedce.site.own import ForItself
+from fedce.site.travel import sent_as
 from fedce.site.wire import (
     Failure,
     FingerprintForm,
     Hello,
     MemberForm,
+    NotHeldError,
     Parcel,
     Signed,
     TaskForm,
@@ -84,6 +86,8 @@ class Resident:
         self.asked, self.site, self.home, self.versions = config, site, home, versions
         self.identity = Identity.at(home / KEY)
         self._memory: tuple[str, Memory] | None = None
+        self._held: tuple[Params, ...] = ()
+        """If models travel packed: the last two that were sent."""
         self._planned_for = ""
         self._adopt(config)
         torch.set_num_threads(1)
@@ -193,7 +197,11 @@ class Resident:
         if form.n_channels not in self._tools:
             self._tools = {form.n_channels: self._make_tools(form.n_channels)}
         learner, hospital = self._tools[form.n_channels]
-        task = task_from(form, arrays, shared_layout(learner.layout, self.config.model.stays))
+        exchanged, pack = shared_layout(learner.layout, self.config.model.stays), self.config.pack
+        task = task_from(form, arrays, exchanged, pack, self._held)
+        if pack != "none":
+            # Two, because the answer to the newest may be lost: the coordinator then still goes by the one before it.
+            self._held = (task.params, *self._held)[:2]
         if task.action == "score" and (self.home / REFUSES_TO_SCORE).exists():
             self._log(f"does not score models of others: {REFUSES_TO_SCORE} is in its folder")
             return self._signed(
@@ -204,7 +212,7 @@ class Resident:
         )
         memory = self._latest(form.run, files) if task.action == "score" else self._recall(form.run, task, files)
         files.keep(task.drawn, memory)
-        reply, memory = perform(self.algorithm, hospital, task, memory, learner.initial, self.wanted)
+        reply, memory = perform(self.algorithm, hospital, task, memory, learner.initial, self.wanted, pack)
         reply = attacks.said(reply, self.config.freerider.plant.get(self.site))
         if task.action == "train" and memory is not None:
             if task.persist:
@@ -213,7 +221,7 @@ class Resident:
         self._record(form.run, task, reply.score)
         if reply.evaluation is not None and reply.evaluation.cases:
             write_bytes(self.home / form.run / "cases.csv", cases_csv({self.site: reply.evaluation.cases}))
-        sent = {} if reply.params is None else {"params": reply.params.vector}
+        sent = {} if reply.params is None else {"params": sent_as(reply.params, pack, task.params)}
         return self._signed(reply_form(reply, form.run, task).model_dump_json(), sent)
 
     def _recall(self, run: str, task: Task, files: MemoryFiles) -> Memory | None:
@@ -249,6 +257,8 @@ class Resident:
 
 def _told(error: Exception) -> str:
     """What the server may know of an error: its text may name files or patients, so the text stays here."""
+    if isinstance(error, NotHeldError):
+        return "it no longer has the model that this one is a difference to, and gets the whole one"
     what = "its data can't be used" if isinstance(error, DataError) else type(error).__name__
     fault = "" if isinstance(error, FedceError) else "a fault of the program, "
     return f"{fault}{what}; see site.log in the site's own folder"

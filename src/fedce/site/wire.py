@@ -4,12 +4,11 @@ A message from the other side is checked here for its form (types, sizes, no unk
 it says. A reply is signed by its site: the signature covers the JSON value, which holds the model's digest.
 """
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from itertools import pairwise
 from typing import Annotated, Any, Literal, Self
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -38,11 +37,11 @@ from fedce.base.ranges import (
     Seconds,
     TrainImages,
 )
-from fedce.base.tables import SITE_NAME, short_enough
+from fedce.base.tables import SITE_NAME, Pack, short_enough
 from fedce.core.messages import MAX_MODELS, Choice, Evaluation, Member, Reply, Task
 from fedce.core.params import Layout, Params
+from fedce.site.travel import Arrays, model_from, sent_as
 
-Arrays = Mapping[str, NDArray[Any]]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 SiteName = Annotated[str, Field(pattern=SITE_NAME), AfterValidator(short_enough)]
 """A site's name, which becomes the name of a folder and of a file."""
@@ -52,6 +51,10 @@ Side = Annotated[int, Field(ge=1, le=4096)]
 Channels = Annotated[int, Field(ge=1, le=64)]
 MAX_ABOUT = 1_000_000
 """Most characters of a JSON value; everything large is an array."""
+
+
+class NotHeldError(ReplyError):
+    """A site no longer has the model that a task's model is a difference to; then it is sent whole."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,6 +125,8 @@ class TaskForm(_Form):
     key: Annotated[str, Field(max_length=200)] = ""
     """The key that the answer must be signed with."""
     drawn: tuple[Annotated[int, Field(ge=0)], ...] = ()
+    base: Hex = ""
+    """Digest of the model that the site was sent before, if this one comes as a difference to it."""
 
 
 class FingerprintForm(_Form):
@@ -253,7 +258,10 @@ class Signed(_Form):
     signature: Annotated[str, Field(max_length=200)]
 
 
-def task_parcel(task: Task, run: str, n_channels: int, key: str = "") -> Parcel:
+def task_parcel(
+    task: Task, run: str, n_channels: int, key: str = "", arrays: Arrays | None = None, base: str = ""
+) -> Parcel:
+    """A task as it is sent; `arrays` are its models if they are packed, and `base` is the digest of their base."""
     form = TaskForm(
         run=run,
         site=task.site,
@@ -268,21 +276,36 @@ def task_parcel(task: Task, run: str, n_channels: int, key: str = "") -> Parcel:
         n_models=len(task.models),
         key=key,
         drawn=task.drawn,
+        base=base,
     )
-    arrays = {"params": task.params.vector}
-    arrays |= {f"model-{i}": model.vector for i, model in enumerate(task.models)}
-    return Parcel(form.model_dump_json(), arrays)
+    return Parcel(form.model_dump_json(), task_arrays(task) if arrays is None else arrays)
 
 
-def task_from(form: TaskForm, arrays: Arrays, layout: Layout) -> Task:
+def task_arrays(task: Task, pack: Pack = "none", base: Params | None = None) -> Arrays:
+    """A task's models as they travel; `base` is a model that the site holds."""
+    arrays = {"params": sent_as(task.params, pack, base)}
+    # Models to be scored are alike: each is packed as a difference to the one before it.
+    for i, (before, model) in enumerate(pairwise([task.params, *task.models])):
+        arrays[f"model-{i}"] = sent_as(model, pack, before)
+    return arrays
+
+
+def task_from(form: TaskForm, arrays: Arrays, layout: Layout, pack: Pack = "none", held: Sequence[Params] = ()) -> Task:
+    """The task in a message; `held` are the models that the site was sent before."""
+    base = next((model for model in held if model.digest == form.base), None) if form.base else None
+    if form.base and base is None:
+        raise NotHeldError("the model came as a difference to an earlier one, which is no longer here")
+    models = [model_from(arrays, "params", layout, pack, base)]
+    for i in range(form.n_models):
+        models.append(model_from(arrays, f"model-{i}", layout, pack, models[-1]))
     return Task(
         site=form.site,
         round_no=form.round_no,
-        params=_params(arrays, "params", layout),
+        params=models[0],
         rho=form.rho,
         has_its_statistics=form.has_its_statistics,
         action=form.action,
-        models=tuple(_params(arrays, f"model-{i}", layout) for i in range(form.n_models)),
+        models=tuple(models[1:]),
         score_local=form.score_local,
         shares=form.shares,
         persist=form.persist,
@@ -317,8 +340,11 @@ def reply_form(reply: Reply, run: str, task: Task) -> ReplyForm:
         raise ReplyError(f"the reply of {reply.site!r} can't be sent ({first_problem(error)[:300]})") from None
 
 
-def reply_from(form: ReplyForm, arrays: Arrays, layout: Layout) -> Reply:
-    params = _params(arrays, "params", layout) if form.model else None
+def reply_from(
+    form: ReplyForm, arrays: Arrays, layout: Layout, pack: Pack = "none", start: Params | None = None
+) -> Reply:
+    """The reply in a message; `start` is the model that the site was sent with the task."""
+    params = model_from(arrays, "params", layout, pack, start) if form.model else None
     if params is not None and params.digest != form.model:
         raise ReplyError("its model is not the one that it signed")
     return Reply(
@@ -349,11 +375,3 @@ def kind_of(about: str) -> str:
         return _Kind.model_validate_json(about[:MAX_ABOUT]).kind
     except ValidationError:
         return ""
-
-
-def _params(arrays: Arrays, key: str, layout: Layout) -> Params:
-    vector = arrays.get(key)
-    if not isinstance(vector, np.ndarray) or vector.dtype != np.float32 or vector.shape != (layout.size,):
-        came = "nothing" if vector is None else f"{getattr(vector, 'dtype', '?')} {getattr(vector, 'shape', '?')}"
-        raise ReplyError(f"expected a model of {layout.size} numbers of 32 bits, got {came}")
-    return Params(layout, vector)

@@ -6,7 +6,6 @@ from itertools import combinations
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
 
 from fedce.base.errors import ConfigError, FedceError
 from fedce.valuation.fairness import is_constant, pearson
@@ -28,6 +27,8 @@ class Agreement:
 
 def agreement(estimate: ArrayLike, truth: ArrayLike) -> Agreement:
     """Compare shares site by site; the metrics of the paper's Table 3, and Spearman's rank correlation."""
+    from scipy import stats
+
     a, b = _paired(estimate, truth)
     if a.ndim != 1:
         raise FedceError("agreement compares one share per site; for several seeds use bootstrap_agreement")
@@ -115,6 +116,8 @@ def _pearson_by_row(x: Floats, y: Floats) -> Floats:
 
 
 def _spearman_by_row(x: Floats, y: Floats) -> Floats:
+    from scipy import stats
+
     return _pearson_by_row(stats.rankdata(x, axis=1), stats.rankdata(y, axis=1))
 
 

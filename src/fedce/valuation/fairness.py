@@ -5,7 +5,6 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import stats
 
 from fedce.base.errors import FedceError
 
@@ -95,6 +94,8 @@ def against_standalone(dice_by_site: Mapping[str, float], standalone_by_site: Ma
 
 def pearson(a: ArrayLike, b: ArrayLike) -> tuple[float, float] | None:
     """Pearson's correlation and its two-sided p; None if undefined (see `is_constant`)."""
+    from scipy import stats
+
     x, y = np.asarray(a, np.float64), np.asarray(b, np.float64)
     if is_constant(x) or is_constant(y):
         return None

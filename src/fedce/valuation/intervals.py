@@ -12,7 +12,6 @@ from math import ceil, isqrt
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from fedce.base.errors import ConfigError, FedceError
 
@@ -101,6 +100,8 @@ def _n_rounds_per_draw(n_rounds: int, block: int, level: float) -> int:
     (variance (n - block) / n), and a spread learnt from n / block blocks calls for Student's quantile, not the normal
     one. A mean over fewer rounds varies more by just the ratio, and remains a replay like any other.
     """
+    from scipy import stats
+
     degrees = max(n_rounds / block - 1, 1.0)
     too_narrow = float(stats.norm.ppf((1 + level) / 2) / stats.t.ppf((1 + level) / 2, degrees))
     return max(1, round((n_rounds - block) * too_narrow**2))

@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
 
 NO_DIFFERENCE = "no difference that these runs can show"
 LEVEL = 0.95
@@ -52,6 +51,8 @@ def exceeds(
     ours: Sequence[float], theirs: Sequence[float], *, tail: float = (1 - LEVEL) / 2, sign: float = 1.0
 ) -> bool:
     """Whether the mean of `ours` is above that of `theirs` (below it for sign -1) by more than its uncertainty."""
+    from scipy import stats
+
     differences = sign * (np.asarray(ours, np.float64) - np.asarray(theirs, np.float64))
     n = len(differences)
     if n < 2:

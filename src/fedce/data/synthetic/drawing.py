@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import ndimage
 
 Field = NDArray[np.float32]
 
@@ -213,6 +212,8 @@ def _stamps(batch: Strokes, grid: Grid) -> NDArray[np.float64]:
 
 def warp(image: Field, grid: Grid, dy: Field, dx: Field) -> Field:
     """The image as seen from every pixel displaced by (dy, dx), which are in the grid's unit."""
+    from scipy import ndimage
+
     n_rows, n_columns = grid.shape
     step = np.float32(grid.pixel)
     rows = np.arange(n_rows, dtype=np.float32)[:, None] + dy / step
@@ -223,6 +224,8 @@ def warp(image: Field, grid: Grid, dy: Field, dx: Field) -> Field:
 
 def blur(image: Field, grid: Grid, sigma: float) -> Field:
     """Gaussian blur with sigma in the grid's unit; skipped when far below a pixel."""
+    from scipy import ndimage
+
     in_pixels = sigma / grid.pixel
     if in_pixels < 0.2:
         return image

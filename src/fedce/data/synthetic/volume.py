@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import ndimage
 
 from fedce.data.synthetic.drawing import to_uint8
 
@@ -106,6 +105,8 @@ class Anatomy:
 
 def draw(site: str, rng: np.random.Generator) -> Drawn:
     """One volume of a site with its labels."""
+    from scipy import ndimage
+
     scanner = SCANNERS[site]
     anatomy = _anatomy(rng, scanner)
     slices, rows, columns = (round(view / step) for view, step in zip(scanner.view, scanner.spacing, strict=True))
@@ -158,6 +159,8 @@ def _places(shape: tuple[int, int, int], spacing: Millimetres) -> tuple[Field, F
 
 def _painted(places: tuple[Field, Field, Field], anatomy: Anatomy, organ: Field, lesion: Field) -> Field:
     """Tissue from the outside inwards, before the scanner sees it."""
+    from scipy import ndimage
+
     z, y, x = places
     coarse, fine = (_relief(lattice, organ.shape) for lattice in anatomy.relief)
     canvas: Field = np.where(coarse > 0.25, np.float32(MUSCLE), np.float32(FAT)) + 0.05 * fine
@@ -180,6 +183,8 @@ def _soft(radius: Field, edge: float) -> Field:
 
 def _relief(lattice: Field, shape: tuple[int, ...]) -> Field:
     """A smooth texture of about 0 +- 1 that fills the volume."""
+    from scipy import ndimage
+
     factors = [n / m for n, m in zip(shape, lattice.shape, strict=True)]
     relief: Field = ndimage.zoom(lattice, factors, order=2, mode="nearest", grid_mode=True).astype(np.float32)
     return relief

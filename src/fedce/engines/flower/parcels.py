@@ -5,17 +5,23 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from fedce.base.errors import ReplyError
 from fedce.core.messages import MAX_MODELS
+from fedce.core.packing import Packet
 from fedce.core.params import Vector
 from fedce.site.wire import Parcel
 
-ABOUT, ARRAYS, RAW = "fedce.about", "fedce.arrays", "fedce.float32"
+ABOUT, ARRAYS = "fedce.about", "fedce.arrays"
+RAW = {"float32": "fedce.float32", "uint8": "fedce.packed"}
+"""What an array is called, by the type of its numbers: a vector, or a packet."""
 
 
 def to_record(parcel: Parcel) -> RecordDict:
     # Flower stores arrays by content: an array that goes to all sites is at the SuperLink once. They are plain bytes,
     # because Flower's own format is a file that must be parsed before it is known to be harmless.
     arrays = ArrayRecord(
-        {name: Array("float32", array.shape, RAW, array.tobytes()) for name, array in parcel.arrays.items()}
+        {
+            name: Array(kind := str(array.dtype), array.shape, RAW[kind], array.tobytes())
+            for name, array in parcel.arrays.items()
+        }
     )
     return RecordDict({ABOUT: ConfigRecord({"json": parcel.about}), ARRAYS: arrays})
 
@@ -30,7 +36,9 @@ def from_record(record: RecordDict) -> Parcel:
     return Parcel(text, {name: _vector(array) for name, array in arrays.items()})
 
 
-def _vector(array: Array) -> Vector:
-    if array.stype != RAW or len(array.data) % 4:
-        raise ReplyError("its arrays are not vectors of 32-bit numbers")
+def _vector(array: Array) -> Vector | Packet:
+    if array.stype == RAW["uint8"]:
+        return np.frombuffer(array.data, np.uint8)
+    if array.stype != RAW["float32"] or len(array.data) % 4:
+        raise ReplyError("its arrays are neither vectors of 32-bit numbers nor packed ones")
     return np.frombuffer(array.data, "<f4").astype(np.float32)  # A copy, because received data can't be written to.
