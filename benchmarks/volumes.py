@@ -2,9 +2,10 @@
 
 The loop is FedAvg as one would write it in a script: a network and an Adam of each site, patches cut from tensors at
 random places and normalised by their volume, MONAI's Dice loss, and in each round a validation of the received model
-by MONAI's sliding windows. The engine does the same with ledger and checkpoints. volume6 in patches of 16x32x32, so
-that a volume takes several windows. All runs take turns in this process, so that the machine's load cancels. Memory is
-the peak of a process that makes one such run alone. Linux only.
+by MONAI's sliding windows. The engine does the same with ledger and checkpoints; once more it runs with the guard,
+which the loop lacks. volume6 in patches of 16x32x32, so that a volume takes several windows. All runs take turns in
+this process, so that the machine's load cancels. Memory is the peak of a process that makes one such run alone. Linux
+only.
 
     python -m benchmarks.volumes [--repeats 5]
 """
@@ -108,7 +109,7 @@ def loop(sites: fedce.Sites) -> float:
     return median(seconds[1:])
 
 
-def engine(sites: fedce.Sites) -> float:
+def engine(sites: fedce.Sites, guard: str = "off") -> float:
     """The median round of the local engine with one worker."""
     ends: list[float] = []
     observer = Observer(start=lambda *_: ends.append(perf_counter()), round=lambda _: ends.append(perf_counter()))
@@ -119,6 +120,7 @@ def engine(sites: fedce.Sites) -> float:
         "model.channels": list(CHANNELS),
         "engine.workers": 1,
         "worth.every": 0,
+        "guard": guard,
     }
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
@@ -159,12 +161,14 @@ def measure(repeats: int) -> list[Figure]:
     sites = federation()
     engine(sites)
     found = [(loop(sites), engine(sites), *windows(sites)) for _ in range(repeats)]
+    guarded = [engine(sites, "standard") / engine(sites) for _ in range(repeats)]
     memory = {name: peak_megabytes(name) for name in ("engine", "loop")}
     return [
         Figure(
             "engine / plain loop, a round on volumes", [ours / theirs for theirs, ours, _, _ in found], at_most=1.03
         ),
         Figure("whole volumes by windows / MONAI's own", [ours / theirs for _, _, ours, theirs in found], at_most=1.05),
+        Figure("engine with the guard / without", guarded),
         Figure("a round of the engine, one worker", [ours for _, ours, _, _ in found], "s"),
         Figure("peak memory of the engine's process", [memory["engine"]], "MB"),
         Figure("peak memory of the loop's process", [memory["loop"]], "MB"),
