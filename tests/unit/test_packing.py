@@ -25,6 +25,7 @@ from fedce.site.hospital import MemoryFiles, perform
 from fedce.site.wire import Parcel, TaskForm, kind_of
 from remote_sites import (
     TINY,
+    crash_in_round_three,
     no_waiting,  # noqa: F401 (a fixture)
     post_of,
     replace_engine,
@@ -114,13 +115,7 @@ def test_the_same_bits_with_two_workers_and_after_a_kill(tmp_path: Path):
 
     hospitals = hospitals_of(experiment("fp16", rounds=4), tmp_path / "homes")
     post = post_of(hospitals)
-
-    def crash(node, about, answer):
-        if '"round_no":2' in about and node == "node-site4":
-            raise KeyboardInterrupt
-        return answer
-
-    post.when = crash
+    post.when = crash_in_round_three
     with pytest.raises(KeyboardInterrupt):
         coordinate(experiment("fp16", rounds=4), tmp_path / "run", post)
     # Server and sites begin again from their disks.

@@ -32,6 +32,7 @@ from fedce.site.wire import Parcel, Signed, task_parcel
 from remote_sites import (
     TINY,
     Clock,
+    crash_in_round_three,
     no_waiting,  # noqa: F401 (a fixture)
     post_of,
     replace_engine,
@@ -284,13 +285,7 @@ def test_a_killed_server_goes_on_at_the_round_it_was_in(tmp_path: Path, config, 
     whole = coordinate(config, tmp_path / "whole", post_of(hospitals))
     again = {name: resident(config, name, tmp_path / "again" / name) for name in hospitals}
     post = post_of(again)
-
-    def crash(node, about, answer):
-        if '"round_no":2' in about and node == "node-site4":
-            raise KeyboardInterrupt
-        return answer
-
-    post.when = crash
+    post.when = crash_in_round_three
     with pytest.raises(KeyboardInterrupt):
         coordinate(config, tmp_path / "run", post)
     asked = len(RunFolder(tmp_path / "run").rounds())
