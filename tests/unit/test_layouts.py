@@ -435,6 +435,12 @@ def test_two_folders_whose_files_all_fit_need_no_keys(tmp_path: Path, image: str
     assert sites[0].masks[:, 0, 10, 12].all()
 
 
+def test_a_part_of_a_name_is_no_word_for_masks(tmp_path: Path):
+    write_pairs(tmp_path, "Detroit/{i}.png", "drawn/{i}.png")
+    with pytest.raises(DataError, match="is laid out in a way that is recognised; found"):
+        load_sites(tmp_path)
+
+
 def test_one_file_without_its_pair_is_not_guessed_around(tmp_path: Path):
     write_pairs(tmp_path, "imgs/{i}.png", "gt/{i}_gt.png")
     (tmp_path / "north/gt/3_gt.png").unlink()

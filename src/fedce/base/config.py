@@ -71,8 +71,8 @@ class Config(Table):
     never."""
     pack: Pack = "none"
     """How models travel to sites on other machines and back (docs/scale.md). none: 4 bytes a number. lossless: the same
-    bits in 0.7 of the bytes or less. fp16: updates have 16-bit numbers, and what rounding leaves out is added to the
-    next round's update; about half of the bytes, and other results, which are the same on every engine."""
+    bits in three quarters of the bytes or less. fp16: updates have 16-bit numbers, and what rounding leaves out is
+    added to the next round's update; about half of the bytes, and other results, which are the same on every engine."""
     alone: bool = False
     """Also train each site alone, with as many steps, so that the results say what the site gains by the federation."""
     personalise: Annotated[int, Field(ge=0)] = 0

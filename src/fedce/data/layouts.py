@@ -11,7 +11,7 @@ from fedce.data.dataset_json import Described, described
 from fedce.data.formats import FORMATS, NOT_READ, Format, Formats, ending
 from fedce.data.items import Item, SiteFiles, cases_by_file, with_cases
 from fedce.data.patterns import Match, by_patterns, is_readable
-from fedce.data.seen import can_be_paired, patterns_in, seen_in
+from fedce.data.seen import MASK_WORDS, can_be_paired, patterns_in, seen_in
 from fedce.data.splits import NAMES, PART_FOLDERS
 
 IN_FOLDERS, BY_SUFFIX, OF_PATIENTS = "images and masks in folders", "images and masks by suffix", "a folder a patient"
@@ -33,7 +33,6 @@ IMAGE_FORMATS = ", ".join(one.name for one in FORMATS if one.holds == "image")
 ONE_DATA_SET = ({"images", "masks"}, {"images", "labels"}, {"imagesTr", "labelsTr"}, {"image", "mask"})
 """Names of folders that one data set has; a folder with them does not hold a folder for each site."""
 IMAGE_FOLDERS = tuple(sorted(set().union(*ONE_DATA_SET)))
-MASK_WORDS = frozenset(("mask", "masks", "seg", "segmentation", "label", "labels", "roi", "gt", "annotation"))
 BIDS_NAME = re.compile(r"(sub-[^_]+)(?:_(ses-[^_]+))?(?:_.*)?_([A-Za-z0-9-]+)")
 BIDS_MASKS = frozenset(("mask", "dseg", "seg", "roi", "label"))
 

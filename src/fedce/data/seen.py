@@ -14,7 +14,28 @@ MOST_FILES = 5000
 """A folder is searched for at most this many files: it may be somebody's whole disk."""
 MOST_GROUPS = 4
 DIGITS = "0123456789"
+MASK_WORDS = frozenset(
+    [
+        "mask",
+        "masks",
+        "seg",
+        "segs",
+        "segmentation",
+        "segmentations",
+        "label",
+        "labels",
+        "roi",
+        "rois",
+        "gt",
+        "truth",
+        "groundtruth",
+        "annotation",
+        "annotations",
+    ]
+)
+"""Words in names of masks. A name counts only if it has such a word whole: there may be a hospital in Detroit."""
 MASK_WORD = re.compile(r"mask|seg|label|roi|annot|contour|gt\b|truth", re.IGNORECASE)
+"""The same in advice, which a person reads before following it."""
 IMAGE_WORD = re.compile(r"image|img|scan|original|photo", re.IGNORECASE)
 
 
@@ -38,7 +59,7 @@ def patterns_in(folder: Path, known: Sequence[Format]) -> tuple[str, str] | None
     The masks are those whose folder, or the end of whose names, has a word for masks.
     """
     read = _two_kinds(folder, known)
-    masks = [key for key, names in read.items() if MASK_WORD.search(f"{key[0]} {_star(_stems(key, names))[0]}")]
+    masks = [key for key, names in read.items() if names_masks(f"{key[0]} {_star(_stems(key, names))[0]}")]
     if len(masks) != 1:
         return None
     (image,) = read.keys() - set(masks)
@@ -54,12 +75,17 @@ def can_be_paired(folder: Path, known: Sequence[Format]) -> bool:
 
 def _two_kinds(folder: Path, known: Sequence[Format]) -> dict[tuple[str, str], list[str]]:
     """The readable files by folder and ending, if there are two such kinds; otherwise nothing."""
-    read = {key: names for key, names in _groups(folder, known).items() if key[1] in _endings(known)}
+    read = {key: names for key, names in _groups(folder, known).items() if ending(Path(names[0]), known)}
     return read if len(read) == 2 and not any("*" in where for where, _ in read) else {}
 
 
-def _endings(known: Sequence[Format]) -> set[str]:
-    return {end for one in known if one.is_folder is None for end in one.endings}
+def names_masks(text: str) -> bool:
+    """Whether a name has a word for masks.
+
+    >>> names_masks("Ground Truth"), names_masks("*_seg"), names_masks("Detroit")
+    (True, True, False)
+    """
+    return not MASK_WORDS.isdisjoint(re.split(r"[\W\d_]+", text.lower()))
 
 
 def _in_any_folder(groups: Mapping[tuple[str, str], Sequence[str]]) -> dict[tuple[str, str], Sequence[str]]:
