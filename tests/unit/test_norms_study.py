@@ -3,6 +3,7 @@
 import pytest
 
 from fedce.base.config import load
+from fedce.learning.planning import planned
 from fedce.questions.jobs import Store
 from fedce.studies import norms
 from fedce.studies.base import Context
@@ -12,7 +13,7 @@ SMALL = {"rounds": 2, "model.channels": (4, 8), "data.scale": "tiny", "data.size
 
 @pytest.fixture
 def context(tmp_path, monkeypatch) -> Context:
-    monkeypatch.setattr(norms, "STATED", {"rounds": 2, "personalise": 1})
+    monkeypatch.setattr(norms, "STATED", {"rounds": 2, "personalise": 1, "model": {"channels": (4, 8)}})
     return Context(load(None, SMALL), [0], Store(tmp_path), methods=("standalone", "fedavg", "fedce"))
 
 
@@ -23,10 +24,18 @@ def test_every_method_with_every_norm_alone_and_personalised(context):
     keys = [tuple(row[:3]) for row in outcome.tables[0].rows]
     assert ("recipe small", "batch", "Standalone") in keys
     assert ("recipe small", "site", "Standalone") not in keys
-    for norm in norms.NORMS:
-        assert ("plan", norm, "alone") in keys
-        assert ("plan", norm, "FedCE (Multi.), personalised") in keys
-    # Two methods with three norms, Standalone with two; planned, two methods with three norms.
-    assert len({context.store.path(config) for config in wanted}) == 6 + 2 + 6
+    assert ("recipe small", "site-affine", "FedBN") in keys
+    assert ("plan", "site", "alone") in keys
+    assert ("plan", "site", "FedCE (Multi.), personalised") in keys
+    # Two methods with three norms, Standalone with two, FedBN with one; two methods by the plan.
+    assert len({context.store.path(config) for config in wanted}) == 6 + 2 + 1 + 2
     assert outcome.findings[0].startswith("One seed")
     assert any("compared with FedAvg's (plan)" in sentence for sentence in outcome.findings)
+
+
+def test_the_planned_setting_is_the_one_of_a_run_without_an_experiment_file(context):
+    by_plan = planned({"recipe": "plan", "data": {"scale": "tiny"}}).config
+    ours = norms._planned(context)
+    assert (ours.data, ours.train) == (by_plan.data, by_plan.train)
+    assert context.config.data.size == 32
+    assert ours.data.size is None

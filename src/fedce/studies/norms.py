@@ -10,10 +10,10 @@ from statistics import fmean
 from typing import Any, Literal
 
 from fedce.base.config import Config
-from fedce.base.recipes import PLAN
+from fedce.base.recipes import PLAN, PLANNED_IF_NEEDED
+from fedce.base.recipes import PLANNED as ALWAYS_PLANNED
 from fedce.base.tables import AlgorithmConfig, WorthConfig
-from fedce.data.fingerprint import fingerprints_of
-from fedce.learning.planning import completed_by, plan_of
+from fedce.learning.planning import planned
 from fedce.studies.base import Cell, Context, Outcome, Study, Table, one_seed
 from fedce.valuation.fairness import sample_std
 from fedce.valuation.standing import NO_DIFFERENCE, exceeds, said, standing
@@ -26,6 +26,8 @@ NOT_HERE = ("standalone",)
 PLANNED = ("fedavg", "fedce")
 STATED: Mapping[str, Any] = {}
 """Keys that the plan does not choose, as a person might state them."""
+CHOSEN_BY_PLAN = {key.removeprefix("data.") for key in (*ALWAYS_PLANNED, *PLANNED_IF_NEEDED) if key.startswith("data.")}
+"""Keys of [data] that the study's setting may state and a plan chooses by itself."""
 Kept = Literal["kept", "common", "alone"]
 
 
@@ -38,7 +40,7 @@ class _Row:
     """One line of the table: the same training with every seed."""
 
     setting: str
-    norm: Norm
+    norm: str
     method: str
     configs: Sequence[Config]
     what: Kept = "kept"
@@ -46,19 +48,21 @@ class _Row:
 
 
 def _rows(context: Context) -> list[_Row]:
+    setting = f"recipe {context.config.recipe}"
     rows = [
-        _Row(f"recipe {context.config.recipe}", norm, context.title_of(method), _with_norm(context, method, norm))
+        _Row(setting, norm, context.title_of(method), _with_norm(context, method, norm))
         for norm in NORMS
         for method in context.methods
         if norm != "site" or method not in NOT_HERE
     ]
-    for norm in NORMS:
-        for method in PLANNED:
-            configs = [_planned(context, method, norm, seed) for seed in context.seeds]
-            title = context.title_of(method)
-            rows.append(_Row(PLAN, norm, f"{title}, personalised", configs, "kept"))
-            rows.append(_Row(PLAN, norm, title, configs, "common"))
-        rows.append(_Row(PLAN, norm, "alone", configs, "alone"))
+    rows.append(_Row(setting, "site-affine", context.title_of("fedbn"), _with_norm(context, "fedbn", "batch")))
+    plan = _planned(context)
+    for method in PLANNED:
+        configs = [_by(plan, method, seed) for seed in context.seeds]
+        title = context.title_of(method)
+        rows.append(_Row(PLAN, plan.model.norm, f"{title}, personalised", configs, "kept"))
+        rows.append(_Row(PLAN, plan.model.norm, title, configs, "common"))
+    rows.append(_Row(PLAN, plan.model.norm, "alone", configs, "alone"))
     return rows
 
 
@@ -67,14 +71,15 @@ def _with_norm(context: Context, method: str, norm: Norm) -> list[Config]:
     return context.trainings([method], model=model)
 
 
-def _planned(context: Context, method: str, norm: Norm, seed: int) -> Config:
-    """The plan of these sites' data, with one norm for all; every site also trains alone."""
-    data = context.config.data.model_dump(exclude_unset=True)
-    tree = {"recipe": PLAN, "data": data, "model": {"norm": norm}, "guard": "off", "alone": True, **STATED}
-    config = completed_by(tree, plan_of(fingerprints_of(context.sites))).config
-    return config.model_copy(
-        update={"algorithm": AlgorithmConfig(name=method), "seed": seed, "worth": WorthConfig(every=0)}
-    )
+def _planned(context: Context) -> Config:
+    """What `fedce run --alone` trains on these data without an experiment file, but with guard and ballots off."""
+    data = context.config.data.model_dump(exclude_unset=True, exclude=CHOSEN_BY_PLAN)
+    tree = {"recipe": PLAN, "data": data, "guard": "off", "alone": True, **STATED}
+    return planned(tree).config.model_copy(update={"worth": WorthConfig(every=0)})
+
+
+def _by(plan: Config, method: str, seed: int) -> Config:
+    return plan.model_copy(update={"algorithm": AlgorithmConfig(name=method), "seed": seed})
 
 
 def evaluate(context: Context) -> Outcome:
