@@ -135,6 +135,36 @@ def test_among_equals_the_common_model_is_kept():
     assert found.evaluation.beside.keeps == "common"
 
 
+class _Cases(FakeSite):
+    """Scores a model by its first number times what each case gains by it; replicates resample the cases."""
+
+    def __init__(self, gains: list[float]) -> None:
+        super().__init__("a", [1.0], score=lambda w: 0.5 + float(np.mean(gains)) * float(w.vector[0]))
+        self.gains = np.array(gains)
+        samples = np.random.default_rng(0).integers(len(gains), size=(20, len(gains)))
+        self.means = self.gains[samples].mean(axis=1)
+
+    def score_replicates(self, w):
+        return tuple(0.5 + self.means * float(w.vector[0]))
+
+
+@pytest.mark.parametrize(
+    ("gains", "kept"),
+    [
+        ([0.02, 0.03, 0.01, 0.02, 0.02, 0.03], "personal"),  # Small, and the same in every case.
+        ([0.30, -0.25, 0.02, -0.20, 0.28, -0.06], "common"),  # As large on average, by a lucky case or two.
+        ([-0.1, -0.1, -0.1, -0.1, -0.1, -0.1], "common"),
+    ],
+)
+def test_a_site_leaves_the_common_model_only_for_one_that_its_cases_show_to_be_better(gains, kept):
+    task, reply = (
+        Task("a", 5, params([0.0]), action="evaluate"),
+        Reply("a", 5, 10, evaluation=Evaluation(0.5, {"a": 0.5}, None)),
+    )
+    found = with_own_models(_Cases(gains), task, Memory(4, params([0.0])), reply, ForItself(personalise=1))
+    assert found.evaluation.beside.keeps == kept
+
+
 def test_without_personalising_nothing_is_chosen():
     site, task = site_that_prefers(7), Task("a", 5, params([0.0, 0.0]), action="evaluate")
     memory = Memory(4, params([0.0, 0.0]), solo=Solo(params([7.0, 0.0])))

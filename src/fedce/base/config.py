@@ -76,8 +76,8 @@ class Config(Table):
     alone: bool = False
     """Also train each site alone, with as many steps, so that the results say what the site gains by the federation."""
     personalise: Annotated[int, Field(ge=0)] = 0
-    """Rounds of local training after the last round. Each site then keeps the model that scores best on its own
-    validation images: the common one, the personalised one or, with alone = true, the one it trained alone."""
+    """Rounds of local training after the last round. Each site then keeps the common model, unless its own
+    validation cases show that the personalised one or, with alone = true, the one trained alone is better."""
     metrics: tuple[str, ...] = ("dice",)
     """Measured on each site's test cases at the end (below). Dice always is, and contributions rest on Dice alone."""
     surface_tolerance: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0

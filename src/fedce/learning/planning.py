@@ -215,7 +215,9 @@ def _n_rounds(sites: Sequence[Fingerprint]) -> int:
 
 
 def _personalise(n_rounds: int) -> Chosen:
-    reason = "at the end each site trains on by itself, and keeps the model that its own validation cases find best"
+    reason = (
+        "at the end each site trains on by itself; it keeps that model if its own validation cases show it to be better"
+    )
     return Chosen("personalise", round(PERSONAL_PART * n_rounds), reason)
 
 

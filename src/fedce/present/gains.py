@@ -49,4 +49,5 @@ def keeps_sentence(results: Mapping[str, Any]) -> list[str]:
     keeps: Mapping[str, str] = results.get("keeps", {})
     by_model = {words: [site for site in keeps if keeps[site] == model] for model, words in MODELS.items()}
     said = [f"{', '.join(sites)} ({words})" for words, sites in by_model.items() if sites]
-    return [f"Each site keeps the model that is best on its own validation cases: {'; '.join(said)}."] if said else []
+    rule = "Each site keeps the common model unless its own validation cases show that another one is better"
+    return [f"{rule}: {'; '.join(said)}."] if said else []

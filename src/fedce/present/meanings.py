@@ -38,8 +38,8 @@ WITHOUT = (
 )
 KEEPS = (
     "Keeps",
-    "The model that is best on the site's own validation cases: the common one, a personalised one that was trained on "
-    "at the site after the last round, or the one trained alone. The Dice of the site is that of this model.",
+    "The model that the site uses, and whose Dice is shown. It is the common one, unless the site's own validation "
+    "cases show that a personalised one (trained on there after the last round) or the one trained alone is better.",
 )
 INTERVAL = (
     "95 % interval",

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from fedce.base.config import Config
 from fedce.core.messages import Beside, Choice, Evaluation, Reply, Task
 from fedce.core.params import Params
@@ -38,8 +40,7 @@ def step_alone(site: Site, task: Task, before: Memory | None, initial: Params) -
 def with_own_models(site: Site, task: Task, memory: Memory | None, reply: Reply, wanted: ForItself) -> Reply:
     """The final evaluation, with what the site reaches alone and after further training by itself.
 
-    If it personalises, the site keeps the best of the three models by its own validation images and is evaluated with
-    it; among equals the common model comes first.
+    If it personalises, the site keeps one of the three models by its own validation cases and is evaluated with it.
     """
     assert reply.evaluation is not None
     common = reply.params or task.params
@@ -69,8 +70,21 @@ def _personalised(site: Site, task: Task, memory: Memory | None, common: Params,
 
 
 def _best(site: Site, candidates: Mapping[Choice, Params]) -> Choice:
+    """The best model on the validation cases among those that exceed the common one by more than a standard error.
+
+    The best of three models on a few cases is often not the best on other cases, and the common model has learned from
+    all sites. The common model is kept unless these cases show that another one is better.
+    """
     scores = dict(zip(candidates, site.scores(list(candidates.values())), strict=True))
-    return max(scores, key=lambda name: scores[name])
+    samples = {name: np.array(site.score_replicates(model)) for name, model in candidates.items()}
+
+    def is_shown(name: Choice) -> bool:
+        # The bootstrap samples are the same for all models, so that their differences are paired.
+        differences = samples[name] - samples["common"]
+        error = float(differences.std(ddof=1)) if differences.size else 0.0
+        return scores[name] - scores["common"] > error
+
+    return max((name for name in candidates if name == "common" or is_shown(name)), key=lambda name: scores[name])
 
 
 def _evaluated(site: Site, of_common: Evaluation, kept: Params) -> Evaluation:
