@@ -183,7 +183,7 @@ def test_what_a_site_says_of_its_own_models_is_read_back():
     assert "beside" not in replace(told, beside=None).entry
 
 
-@pytest.mark.parametrize("kind", ["constant", "cosine", "poly"])
+@pytest.mark.parametrize("kind", ["constant", "cosine", "poly", "late"])
 def test_a_schedule_falls_from_one_and_never_rises(kind):
     rates = [Schedule(kind, 50).rate(round_no) for round_no in range(50)]
     assert rates[0] == 1.0

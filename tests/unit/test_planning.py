@@ -19,7 +19,7 @@ from fedce.base.recipes import PLANNED, value_at
 from fedce.cli import main
 from fedce.data import load_sites
 from fedce.data.fingerprint import Fingerprint, Fingerprints, fingerprint_of, look_at
-from fedce.learning.planning import as_toml, completed_by, cost_of, plan_of, planned, tree_of
+from fedce.learning.planning import LARGEST, as_toml, completed_by, cost_of, plan_of, planned, tree_of
 from support import write_site
 
 sides = st.integers(16, 4096)
@@ -51,7 +51,7 @@ def test_a_plan_is_an_experiment_that_can_be_run(sites):
         assert len(heights) == len(widths) == 1
     for side in [config.data.size] if config.data.size else [*heights, *widths]:
         assert side % 2 ** (len(config.model.channels) - 1) == 0, "the network can halve it"
-        assert side <= 256
+        assert side <= LARGEST
     smallest = config.data.size or min(*heights, *widths)
     assert 4 <= smallest / 2 ** (len(config.model.channels) - 1) < 8 or len(config.model.channels) == 2
 
@@ -70,7 +70,7 @@ def test_no_site_is_too_small_for_a_batch_or_works_without_end(sites):
     fewest = min(site.n_train for site in sites)
     assert config.train.batch_size == 2 or config.train.batch_size <= min(8, fewest)
     assert config.train.epochs == 1, "the guard's limits were measured with one"
-    assert 40 <= config.n_rounds <= 300
+    assert 120 <= config.n_rounds <= 300
 
 
 @given(federations, st.randoms())
@@ -96,7 +96,7 @@ def test_a_key_that_a_person_wrote_always_wins():
     found = planned(tree)
     assert (found.config.n_rounds, found.config.train.loss) == (7, "dice")
     assert not {"rounds", "train.loss"} & {one.key for one in found.chosen}
-    assert found.config.train.schedule == "cosine"
+    assert found.config.train.schedule == "late"
 
 
 def test_a_fingerprint_has_no_image_and_no_name_of_a_file():

@@ -119,7 +119,7 @@ def plan(
     >>> import fedce
     >>> found = fedce.plan(fedce.load_sites("fundus6", scale="tiny"), progress=False)
     >>> found.settings["model.norm"], found.settings["train.schedule"]
-    ('site', 'cosine')
+    ('site', 'late')
     >>> found.save("plan.toml")
     PosixPath('plan.toml')
     """

@@ -286,8 +286,9 @@ class TrainConfig(Table):
     weight_decay: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     augment: Literal["none", "flips", "standard"] = "none"
     """Random changes of training images: flips, or flips with rotation, scale, shift, brightness and contrast."""
-    schedule: Literal["constant", "cosine", "poly"] = "constant"
-    """Learning rate over the rounds: constant, or falling to zero by a half cosine or by (1 - fraction done)^0.9."""
+    schedule: Literal["constant", "cosine", "poly", "late"] = "constant"
+    """Learning rate over the rounds: constant, or falling to zero by a half cosine, by (1 - fraction done)^0.9, or
+    late: by a half cosine over the last quarter of the rounds."""
     batch_size: Positive = 8
     epochs: Positive = 1
     """Local epochs per round."""

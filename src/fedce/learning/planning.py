@@ -30,15 +30,16 @@ from fedce.learning import planning_volumes as volumes
 from fedce.learning.chosen import Chosen
 from fedce.learning.planning_volumes import as_volumes
 
-LARGEST = 256
-"""Pixels a side; finer images take hours on a computer without a GPU."""
+LARGEST = 128
+"""Pixels a side; finer images take hours without a GPU, and in the steps of a plan a network learns less from them."""
 SMALLEST_MAP = 4
 """Pixels a side that the network's deepest level must still have."""
 FIRST_CHANNELS, MOST_CHANNELS = 16, 256
 LARGEST_BATCH, SMALLEST_BATCH = 8, 2
 STEPS = 400
 """Steps that the median site makes in all."""
-FEWEST_ROUNDS, MOST_ROUNDS = 40, 300
+FEWEST_ROUNDS, MOST_ROUNDS = 120, 300
+"""With one epoch a round, how often each image is seen; augmentation shows it differently each time."""
 CORES = 2
 OPERATIONS_A_SECOND = 2.0e10
 """Operations that one core makes in convolutions of a few channels; an assumption, not a measurement."""
@@ -86,7 +87,7 @@ def _plan_of_volumes(known: Fingerprints, stated: Mapping[str, Any]) -> list[Cho
     channels = [min(FIRST_CHANNELS * 2**level, MOST_CHANNELS) for level in range(n + 1)]
     n_patches = value_at(stated, "train.patches") or TrainConfig().patches
     steps = ceil(median(site.n_train for site in sites) * n_patches / volumes.BATCH)
-    n_rounds = max(FEWEST_ROUNDS, min(MOST_ROUNDS, ceil(STEPS / steps)))
+    n_rounds = max(volumes.FEWEST_ROUNDS, min(MOST_ROUNDS, ceil(STEPS / steps)))
     return [
         Chosen("rounds", n_rounds, f"the median site makes {n_rounds * steps} steps in all, {steps} a round"),
         _personalise(n_rounds),
@@ -99,7 +100,7 @@ def _plan_of_volumes(known: Fingerprints, stated: Mapping[str, Any]) -> list[Cho
         ),
         _norm(),
         _loss(sites, "a slice"),
-        _augment(sites, "volumes"),
+        _augment_volumes(sites),
         _schedule(),
         Chosen("train.batch_size", volumes.BATCH, f"patches; each training volume gives {n_patches} in an epoch"),
         _epochs(),
@@ -181,14 +182,20 @@ def _loss(sites: Sequence[Fingerprint], kind: str = "an image") -> Chosen:
     return Chosen("train.loss", "dice-ce", f"{reason}; cross-entropy has a gradient there where Dice alone has little")
 
 
-def _augment(sites: Sequence[Fingerprint], kind: str = "images") -> Chosen:
+def _augment(sites: Sequence[Fingerprint]) -> Chosen:
     fewest = min(sites, key=lambda site: site.n_train)
-    reason = f"{fewest.site} has {fewest.n_train} training {kind}; mirrored they go further, at almost no cost"
+    reason = f"{fewest.site} has {fewest.n_train} training images, which a network soon knows by heart"
+    return Chosen("train.augment", "standard", reason)
+
+
+def _augment_volumes(sites: Sequence[Fingerprint]) -> Chosen:
+    fewest = min(sites, key=lambda site: site.n_train)
+    reason = f"{fewest.site} has {fewest.n_train} training volumes; mirrored they go further, at almost no cost"
     return Chosen("train.augment", "flips", reason)
 
 
 def _schedule() -> Chosen:
-    return Chosen("train.schedule", "cosine", "small last steps let the sites' models come together")
+    return Chosen("train.schedule", "late", "small last steps let the sites' models come together")
 
 
 def _batch(sites: Sequence[Fingerprint]) -> int:

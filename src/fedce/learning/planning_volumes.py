@@ -25,6 +25,7 @@ DEEPEST = 6
 """The longest side of the deepest level has at least this many voxels."""
 NETWORKS_3D = (None, "unet", "dynunet", "segresnet")
 BATCH = 2
+FEWEST_ROUNDS = 40
 
 
 def as_volumes(sites: Sequence[Fingerprint], stated: Mapping[str, Any]) -> bool:

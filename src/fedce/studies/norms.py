@@ -12,7 +12,7 @@ from typing import Any, Literal
 from fedce.base.config import Config
 from fedce.base.recipes import PLAN, PLANNED_IF_NEEDED
 from fedce.base.recipes import PLANNED as ALWAYS_PLANNED
-from fedce.base.tables import AlgorithmConfig, WorthConfig
+from fedce.base.tables import WorthConfig
 from fedce.learning.planning import planned
 from fedce.studies.base import Cell, Context, Outcome, Study, Table, one_seed
 from fedce.valuation.fairness import sample_std
@@ -23,7 +23,8 @@ Norm = Literal["batch", "instance", "site"]
 NORMS: tuple[Norm, ...] = ("batch", "instance", "site")
 NOT_HERE = ("standalone",)
 """Alone, a site has no averaged statistics: site norm is batch norm."""
-PLANNED = ("fedavg", "fedce")
+WEIGHED = ("fedavg", "fedce")
+"""Number of images against contributions as weights."""
 STATED: Mapping[str, Any] = {}
 """Keys that the plan does not choose, as a person might state them."""
 CHOSEN_BY_PLAN = {key.removeprefix("data.") for key in (*ALWAYS_PLANNED, *PLANNED_IF_NEEDED) if key.startswith("data.")}
@@ -57,12 +58,10 @@ def _rows(context: Context) -> list[_Row]:
     ]
     rows.append(_Row(setting, "site-affine", context.title_of("fedbn"), _with_norm(context, "fedbn", "batch")))
     plan = _planned(context)
-    for method in PLANNED:
-        configs = [_by(plan, method, seed) for seed in context.seeds]
-        title = context.title_of(method)
-        rows.append(_Row(PLAN, plan.model.norm, f"{title}, personalised", configs, "kept"))
-        rows.append(_Row(PLAN, plan.model.norm, title, configs, "common"))
-    rows.append(_Row(PLAN, plan.model.norm, "alone", configs, "alone"))
+    configs = [plan.model_copy(update={"seed": seed}) for seed in context.seeds]
+    title = context.title_of(plan.algorithm.name)
+    for what, method in (("kept", f"{title}, personalised"), ("common", title), ("alone", "alone")):
+        rows.append(_Row(PLAN, plan.model.norm, method, configs, what))
     return rows
 
 
@@ -76,10 +75,6 @@ def _planned(context: Context) -> Config:
     data = context.config.data.model_dump(exclude_unset=True, exclude=CHOSEN_BY_PLAN)
     tree = {"recipe": PLAN, "data": data, "guard": "off", "alone": True, **STATED}
     return planned(tree).config.model_copy(update={"worth": WorthConfig(every=0)})
-
-
-def _by(plan: Config, method: str, seed: int) -> Config:
-    return plan.model_copy(update={"algorithm": AlgorithmConfig(name=method), "seed": seed})
 
 
 def evaluate(context: Context) -> Outcome:
@@ -132,7 +127,7 @@ def _percent(values: Mapping[str, Sequence[float]]) -> Callable[[str], str]:
 def _weights_beside_the_norm(context: Context, found: Found) -> list[str]:
     """Whether FedCE serves its worst site better than FedAvg, with each norm."""
     by = {(row.setting, row.norm, row.method): dice for row, dice in found}
-    titles = {name: context.title_of(name) for name in PLANNED}
+    titles = {name: context.title_of(name) for name in WEIGHED}
     sentences = []
     for setting in dict.fromkeys(row.setting for row, _ in found):
         helps: list[str] = []
