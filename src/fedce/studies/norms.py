@@ -60,9 +60,8 @@ def _rows(context: Context) -> list[_Row]:
     plan = _planned(context)
     configs = [plan.model_copy(update={"seed": seed}) for seed in context.seeds]
     title = context.title_of(plan.algorithm.name)
-    for what, method in (("kept", f"{title}, personalised"), ("common", title), ("alone", "alone")):
-        rows.append(_Row(PLAN, plan.model.norm, method, configs, what))
-    return rows
+    shown: Mapping[Kept, str] = {"kept": f"{title}, personalised", "common": title, "alone": "alone"}
+    return rows + [_Row(PLAN, plan.model.norm, method, configs, what) for what, method in shown.items()]
 
 
 def _with_norm(context: Context, method: str, norm: Norm) -> list[Config]:
