@@ -30,6 +30,15 @@ def test_every_method_with_every_norm_alone_and_personalised(context):
     # Two methods with three norms, Standalone with two, FedBN with one; FedCE by the plan.
     assert len({context.store.path(config) for config in wanted}) == 6 + 2 + 1 + 1
     assert outcome.findings[0].startswith("One seed")
+    gains = outcome.tables[1]
+    by_plan = context.result(norms._planned(context)).values
+    assert [row[0] for row in gains.rows] == context.names
+    for site, together, alone, gain, low, high, first in gains.rows:
+        assert (together, alone) == pytest.approx((100 * by_plan["dice"][site], 100 * by_plan["alone"][site]))
+        assert gain == first == pytest.approx(together - alone)
+        ends = by_plan["gain_interval"][site] or (None, None)
+        assert (low, high) == tuple(end and pytest.approx(100 * end) for end in ends)
+    assert any(row[4] is not None and row[4] <= row[3] <= row[5] for row in gains.rows), "some site has enough cases"
     assert any("compared with FedAvg's (recipe small)" in sentence for sentence in outcome.findings)
 
 

@@ -92,7 +92,29 @@ def evaluate(context: Context) -> Outcome:
         cells,
         n_keys=3,
     )
-    return Outcome("norms", TITLE, _findings(context, found), [table])
+    return Outcome("norms", TITLE, _findings(context, found), [table, _gains(context)])
+
+
+def _gains(context: Context) -> Table:
+    """What each site gains by the plan over training alone: mean over the seeds, bounds over test cases, each seed."""
+    results = [context.result(config) for config in _rows(context)[-1].configs]
+    rows: list[Sequence[Cell]] = []
+    for site in context.names:
+        together, alone, gains = (
+            [100 * result.values[key][site] for result in results] for key in ("dice", "alone", "gain")
+        )
+        intervals = [result.values["gain_interval"][site] for result in results]
+        ends = [fmean(100 * one[end] for one in intervals) if all(intervals) else None for end in (0, 1)]
+        rows.append([site, fmean(together), fmean(alone), fmean(gains), *ends, *gains])
+    by_seed = [f"seed {seed}" for seed in context.seeds]
+    return Table(
+        "gains",
+        "By the plan: test Dice, %, of the model that each site keeps and of the model that it trains alone, and its "
+        "gain in points. The bounds are those of the 95 % interval over test cases, each the mean over the seeds.",
+        ["site", "together", "alone", "gain", "from", "to", *by_seed],
+        rows,
+        digits=1,
+    )
 
 
 def _dice(context: Context, row: _Row) -> list[list[float]]:
