@@ -19,6 +19,7 @@ from fedce.base.recipes import PLANNED, value_at
 from fedce.cli import main
 from fedce.data import load_sites
 from fedce.data.fingerprint import Fingerprint, Fingerprints, fingerprint_of, look_at
+from fedce.learning.networks import build
 from fedce.learning.planning import LARGEST, as_toml, completed_by, cost_of, plan_of, planned, tree_of
 from support import write_site
 
@@ -308,3 +309,10 @@ def test_a_fingerprint_states_the_files_own_spacing_and_counts_volumes(tmp_path)
     made = planned({"recipe": "plan", "data": {"source": str(tmp_path)}})
     assert made.config.data.dims == 3
     assert made.config.data.patch == (16, 80, 96)
+
+
+@pytest.mark.parametrize(("name", "units"), [("unet", 2), ("unet-classic", 0), ("dynunet", 0), ("segresnet", 0)])
+def test_only_the_u_net_gets_residual_units(name, units):
+    config = planned({"recipe": "plan", "data": {"source": "fundus6", "scale": "tiny"}, "model": {"name": name}}).config
+    assert config.model.res_units == units
+    build(config.model, 3, 2, 0)

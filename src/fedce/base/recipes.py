@@ -11,6 +11,7 @@ PLANNED = (
     "personalise",
     "data.normalize",
     "model.channels",
+    "model.res_units",
     "model.norm",
     "train.loss",
     "train.augment",

@@ -68,9 +68,10 @@ def _check_levels(config: ModelConfig, dims: int) -> None:
 
 
 def _unet(config: ModelConfig, data: dict[str, int], strides: Sequence[Any]) -> nn.Module:
-    from monai.networks.nets import UNet
+    from fedce.learning.residual_unet import ResidualUNet
 
-    network: nn.Module = UNet(
+    # Without residual units it is MONAI's U-Net layer by layer.
+    network: nn.Module = ResidualUNet(
         **data,
         channels=config.channels,
         strides=strides,

@@ -35,6 +35,8 @@ LARGEST = 128
 SMALLEST_MAP = 4
 """Pixels a side that the network's deepest level must still have."""
 FIRST_CHANNELS, MOST_CHANNELS = 16, 256
+RESIDUAL_UNITS = 2
+"""Convolutions of each level beside a shortcut."""
 LARGEST_BATCH, SMALLEST_BATCH = 8, 2
 STEPS = 400
 """Steps that the median site makes in all."""
@@ -68,6 +70,7 @@ def plan_of(known: Fingerprints, stated: Mapping[str, Any] = MappingProxyType({}
         *([size, *_resize(sites)] if size else []),
         _normalize(),
         _channels(height, width),
+        _residual_units(),
         _norm(),
         _loss(sites),
         _augment(sites),
@@ -98,6 +101,7 @@ def _plan_of_volumes(known: Fingerprints, stated: Mapping[str, Any]) -> list[Cho
             channels,
             f"{n} halvings of {in_words(patch)} leave {in_words(left)}",
         ),
+        Chosen("model.res_units", 0, "residual units take more than twice the time, and were not measured on volumes"),
         _norm(),
         _loss(sites, "a slice"),
         _augment_volumes(sites),
@@ -169,6 +173,11 @@ def _channels(height: int, width: int) -> Chosen:
     return Chosen("model.channels", channels, f"{n} halvings of {side} pixels leave {left}, {why}")
 
 
+def _residual_units() -> Chosen:
+    reason = "more convolutions at each size learn more of the same images, and shortcuts keep them easy to train"
+    return Chosen("model.res_units", RESIDUAL_UNITS, reason)
+
+
 def _norm() -> Chosen:
     return Chosen("model.norm", "site", "images differ from site to site: each site keeps its own batch statistics")
 
@@ -233,8 +242,12 @@ def _rounds(sites: Sequence[Fingerprint]) -> Chosen:
     return Chosen("rounds", n, f"the median site makes {n * a_round} steps in all, {a_round} a round")
 
 
-def _of_own_network(chosen: Chosen) -> Chosen:
-    """What a plan says of a network that it does not know."""
+def _of_another_network(chosen: Chosen, name: str) -> Chosen:
+    """What a plan says of a network that is not the U-Net that it is made for."""
+    if chosen.key == "model.res_units":
+        return Chosen(chosen.key, 0, f"residual units are for unet, not for {name}")
+    if name in networks.NETWORKS:
+        return chosen
     why = "the network is not one of ours: it is taken as it is"
     if chosen.key == "model.norm":
         return Chosen(chosen.key, "batch", f"{why}; site would keep batch-norm statistics at the sites")
@@ -291,8 +304,8 @@ def together(fingerprints: Sequence[Fingerprint]) -> tuple[Fingerprint, ...]:
 
 def completed_by(tree: Mapping[str, Any], plan: Sequence[Chosen], origin: str | None = None) -> Planned:
     """The experiment with a plan's values for what nobody wrote."""
-    if value_at(tree, "model.name") not in (None, *networks.NETWORKS):
-        plan = [_of_own_network(one) for one in plan]
+    if (name := value_at(tree, "model.name")) not in (None, "unet"):
+        plan = [_of_another_network(one, name) for one in plan]
     if isinstance(rounds := value_at(tree, "rounds"), int):
         plan = [_personalise(rounds) if one.key == "personalise" else one for one in plan]
     chosen = tuple(one for one in plan if value_at(tree, one.key) is None)

@@ -1,0 +1,29 @@
+"""MONAI's U-Net with residual units, but with a plain convolution as its last layer."""
+
+from monai.networks.blocks import Convolution
+from monai.networks.nets import UNet
+from torch import nn
+
+
+class ResidualUNet(UNet):  # type: ignore[misc]
+    """A U-Net of residual units whose logits come from a convolution.
+
+    With residual units, MONAI's last level normalises and activates as many channels as there are classes. A small
+    structure covers next to nothing of its channel; the norm then moves the rest of the image to logits of about 0, and
+    the network learns next to nothing.
+    """
+
+    def _get_up_layer(self, in_channels: int, out_channels: int, strides: int, is_top: bool) -> nn.Module:
+        if not is_top:
+            level: nn.Module = super()._get_up_layer(in_channels, out_channels, strides, is_top)
+            return level
+        last: nn.Module = Convolution(
+            self.dimensions,
+            in_channels,
+            out_channels,
+            strides=strides,
+            kernel_size=self.up_kernel_size,
+            conv_only=True,
+            is_transposed=True,
+        )
+        return last
