@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fedce.algorithms import FedAvg, FedCE, FedCEAtSites
 from fedce.base.errors import ReplyError, RunError
-from fedce.core.algorithm import State
+from fedce.core.algorithm import Cleared, State
 from fedce.core.credit import Account, Credit
 from fedce.core.draw import Draw, draws_of
 from fedce.core.messages import Reply, Task
@@ -31,7 +31,7 @@ from fedce.guard.border import (
     shortened,
 )
 from fedce.guard.sign import ZERO_UPDATE
-from fedce.guard.statistics import FAR, batch_statistics, distances, is_harmful
+from fedce.guard.statistics import FAR, batch_statistics, distances, is_harmful, trial_of
 from support import FakeFederation, FakeSite, params
 
 TASK = Task("a", 3, params([1.0, 2.0]))
@@ -305,6 +305,48 @@ def test_statistics_that_harm_nobody_are_used_to_the_last_bit(members, limits, i
     assert float(done.state.params.vector[2]) == np.float32(variance)
 
 
+class Seeing(FakeSite):
+    """A site whose batches have the variance `variances[round]`; nobody is served worse by it."""
+
+    def __init__(self, name, variances):
+        super().__init__(name, [1, 0, 0, 9], score=lambda w: 0.5)
+        self.variances = variances
+
+    def train(self, w, round_no, moments, pull=None):
+        trained = super().train(w, round_no, moments, pull)
+        kept = 0.9**9  # Nine steps take over most of what was seen.
+        trained.params.vector[2] = kept * w.vector[2] + (1 - kept) * self.variances[round_no]
+        return trained
+
+
+def asked_about(variances):
+    """The rounds in which the other sites are asked about a site that sees these variances."""
+    members = [*(Seeing(name, [1.0] * len(variances)) for name in "abc"), Seeing("d", variances)]
+    engine = ScriptedEngine(FedAvg(), members, lambda reply: reply, normalised(0.0))
+    found = list(rounds(FedAvg(), engine.federation.state, engine, len(variances)))
+    return [done.round_no for done in found if "d" in done.harms]
+
+
+def test_nobody_is_asked_again_about_statistics_that_were_found_harmless_lately():
+    assert asked_about([5.0] * 12) == [0, 5, 10], "every fifth round"
+    assert asked_about([5.0, 5.2, 5.4, 5.2, 5.0]) == [0], "a little away from what was judged"
+    assert asked_about([5.0, 5.0, 9.0, 9.0]) == [0, 2], "other statistics are judged at once"
+    assert asked_about([5.0, 6.0, 7.0, 7.9, 8.5]) == [0, 4], "small steps away from what was judged add up"
+
+
+def test_who_has_more_weight_than_when_it_was_judged_is_judged_again():
+    def asked(weights):
+        models = [normalised(0.0, variance=variance, count=14) for variance in (1.0, 1.0, 1.0, 4.0)]
+        replies = [Reply(site, 1, 10, model, score=0.5) for site, model in zip("abcd", models, strict=True)]
+        starts = dict.fromkeys("abcd", normalised(0.0))
+        seen = batch_statistics(models[-1], starts["d"])
+        trial = trial_of(replies, starts, dict(zip("abcd", weights, strict=True)), {"d": Cleared(0, 0.1, seen)})
+        return trial is not None and trial.sites == ("d",)
+
+    assert not asked([0.3, 0.3, 0.3, 0.1])
+    assert asked([0.25, 0.25, 0.25, 0.25])
+
+
 def test_one_liar_among_the_scorers_neither_saves_nor_ruins_statistics():
     def lies(reply):
         return replace(reply, scores=tuple(reversed(reply.scores))) if reply.site == "a" else reply
@@ -336,9 +378,14 @@ def test_one_channel_that_is_alive_at_one_site_alone_is_not_impossible():
         entries = [Entry("weight", (1,), "trainable"), *(Entry(f"norm.{name}", (16,), kind) for name, kind, _ in kinds)]
         return Params(Layout(tuple(entries)), np.array([0.0, *(v for *_, values in kinds for v in values)], np.float32))
 
-    alike = [model([1e-9] + [1.0] * 15) for _ in range(4)]
-    assert distances([*alike, model([1e3] + [1.0] * 15)])[-1] < FAR
-    assert distances([*alike, model([30.0] * 16)])[-1] > FAR
+    def away_by(variances):
+        models = [*(model([1e-9] + [1.0] * 15) for _ in range(4)), model(variances)]
+        rows = np.array([one.vector[1:].astype(np.float64) for one in models])
+        usual = np.median(rows, axis=0)
+        return distances(rows, usual, usual, models[0].layout)[-1]
+
+    assert away_by([1e3] + [1.0] * 15) < FAR
+    assert away_by([30.0] * 16) > FAR
 
 
 def test_statistics_are_judged_by_the_batches_that_they_come_from():

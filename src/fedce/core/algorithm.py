@@ -70,6 +70,15 @@ class Terms:
 
 
 @dataclass(frozen=True)
+class Cleared:
+    """Batch statistics of a site that the other sites found harmless, and the weight that they had."""
+
+    round_no: int
+    weight: float
+    statistics: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
 class State:
     """The server between two rounds.
 
@@ -96,6 +105,8 @@ class State:
     """What the last round measured of each site; written to the ledger."""
     strangers: tuple[str, ...] = ()
     """Sites whose running statistics did not enter `params`."""
+    cleared: Mapping[str, Cleared] = field(default_factory=dict)
+    """Running statistics that were found harmless lately."""
     shortened: tuple[str, ...] = ()
     """Sites whose update entered `params` with another length than they sent."""
     expelled: tuple[str, ...] = ()

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from fedce.base.errors import ReplyError
 from fedce.base.tables import Pack
-from fedce.core.algorithm import State
+from fedce.core.algorithm import Cleared, State
 from fedce.core.ballot import REFERENCE, Ballot, Ballots, carried_by, models_without
 from fedce.core.decoys import DECOY, Drawn
 from fedce.core.draw import Draw
@@ -28,7 +28,7 @@ from fedce.guard.border import (
     trained_of,
     weights_before,
 )
-from fedce.guard.statistics import Trial, is_harmful, trial_of, without_statistics
+from fedce.guard.statistics import Trial, is_harmful, still_cleared, trial_of, without_statistics
 
 Judge = Callable[[Sequence[Params]], tuple[float, ...]]
 """Scores models on images of the coordinator's."""
@@ -110,6 +110,8 @@ class CheckedAsk:
     far: Mapping[str, float] = field(default_factory=dict)
     strangers: tuple[str, ...] = ()
     """Sites whose running statistics are not used."""
+    cleared: Mapping[str, Cleared] = field(default_factory=dict)
+    """Running statistics that were found harmless lately."""
     shortened: tuple[str, ...] = ()
     """Sites whose update was too long."""
     n_models: int = 0
@@ -182,13 +184,18 @@ class CheckedAsk:
         if self.rules.limits is None or not self.rules.limits.statistics or not trained:
             return usable
         starts = {site: task.params for site, task in tasks.items()}
-        trial = trial_of(trained, starts, weights_before(trained, tasks))
+        round_no = trained[0].round_no
+        self.cleared = still_cleared(self.cleared, round_no)
+        trial = trial_of(trained, starts, weights_before(trained, tasks), self.cleared)
         if trial is None:
             return usable
         self.far = trial.far
         self.harms = trial.harms(self._scores(trial, [tasks[reply.site] for reply in trained]))
         harmful = [site for site, harm in self.harms.items() if is_harmful(harm, not tasks[site].has_its_statistics)]
         self.strangers = (*trial.far, *harmful)
+        # Without enough voters nothing was found, so that the question is put again.
+        used = {site: trial.judged[site] for site in self.harms}
+        self.cleared = {site: one for site, one in {**self.cleared, **used}.items() if site not in self.strangers}
         tamed = without_statistics(trained, self.strangers)
         return [replace(reply, params=tamed.get(reply.site, reply.params)) for reply in usable]
 

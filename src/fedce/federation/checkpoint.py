@@ -33,8 +33,8 @@ def load_saved(path: Path, like: State) -> tuple[State, dict[str, Any] | None]:
     if about.get("layout") != layout.digest:
         raise RunError(f"{path} holds another network than [model] in the run's config.toml describes; was it edited?")
     try:
-        # Earlier versions wrote no rest.
-        state = decode(like, {"rest": None, **about["state"]}, arrays, layout)
+        # Earlier versions wrote neither.
+        state = decode(like, {"rest": None, "cleared": {}, **about["state"]}, arrays, layout)
     except (ValueError, TypeError, KeyError) as error:
         raise RunError(f"{path} can't be used as a checkpoint ({error}){run_again(path.parent)}") from None
     return state, about.get("entry")

@@ -92,7 +92,9 @@ def rounds(
         here = here if len(here) >= rules.min_sites else everybody
         asked = draw.sites({site: draws[site] for site in here}, state.round_no) if draw else everybody
         persist = rules.persist(state.round_no)
-        checked = CheckedAsk(engine, rules, algorithm.traits.exchanges, persist, state.shares, state.params)
+        checked = CheckedAsk(
+            engine, rules, algorithm.traits.exchanges, persist, state.shares, state.params, cleared=state.cleared
+        )
         start_model = state.params.trainable
         before = {"": sketch(start_model)} if rules.detect else {}
         after = algorithm.round(replace(state, sites=asked), checked.ask)
@@ -111,6 +113,7 @@ def rounds(
                 sites=sites,
                 expelled=expelled,
                 strangers=checked.strangers,
+                cleared=checked.cleared,
                 shortened=checked.shortened,
                 scores=scores,
                 best=state.params if is_best else state.best,

@@ -12,13 +12,14 @@ values that the statistics are moving towards are judged: the batch statistics t
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedce.core.algorithm import models_of
+from fedce.core.algorithm import Cleared, models_of
 from fedce.core.messages import MAX_MODELS, Reply
-from fedce.core.params import Params, weighted_sum
+from fedce.core.params import Layout, Params, weighted_sum
 
 MOMENTUM = 0.1
 """Momentum of torch's batch norms: the part of a batch's statistics that one step takes over."""
@@ -35,8 +36,14 @@ HARMLESS = 0.01
 """Statistics that were not used in the last round are used again when they lower the Dice by no more than this."""
 VARIANCE_FLOOR = 1e-5
 """Batch norm adds this to a variance before it divides by the root."""
+CLEARED_ROUNDS = 5
+"""For this many rounds nobody is asked about statistics that the other sites found harmless, unless they move on."""
 FEWEST_VOTERS = 2
 """With fewer other sites, the effect of a site's statistics can't be judged."""
+
+
+ClearedBySite = Mapping[str, Cleared]
+NOBODY: ClearedBySite = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -47,6 +54,8 @@ class Trial:
     models: tuple[Params, ...]
     far: Mapping[str, float]
     """Sites whose statistics are never used, and how far these are from the others'."""
+    judged: Mapping[str, Cleared]
+    """What of `sites` is judged, as it is kept if it is found harmless."""
 
     def harms(self, scores: Mapping[str, Sequence[float]]) -> dict[str, float]:
         """By how much each site's statistics lower the median score of the other sites.
@@ -66,10 +75,21 @@ def is_harmful(harm: float, was_harmful: bool) -> bool:
     return harm > (HARMLESS if was_harmful else HARM)
 
 
-def trial_of(replies: Sequence[Reply], starts: Mapping[str, Params], weights: Mapping[str, float]) -> Trial | None:
+def still_cleared(cleared: ClearedBySite, round_no: int) -> dict[str, Cleared]:
+    """What was found harmless lately."""
+    return {site: found for site, found in cleared.items() if round_no - found.round_no < CLEARED_ROUNDS}
+
+
+def trial_of(
+    replies: Sequence[Reply],
+    starts: Mapping[str, Params],
+    weights: Mapping[str, float],
+    cleared: ClearedBySite = NOBODY,
+) -> Trial | None:
     """The models by which the running statistics of these replies are judged; None if no judgement is needed.
 
-    `starts` are the models that the sites trained from, `weights` roughly the weights of the replies in the mean.
+    `starts` are the models that the sites trained from, `weights` roughly the weights of the replies in the mean,
+    `cleared` what was found harmless lately: a site is asked about by how far its statistics moved on since then.
     """
     models = models_of(replies)
     if len(models) <= FEWEST_VOTERS or models[0].layout.n_averaged == models[0].layout.n_trainable:
@@ -79,30 +99,36 @@ def trial_of(replies: Sequence[Reply], starts: Mapping[str, Params], weights: Ma
         for reply, model in zip(replies, models, strict=True)
     ]
     rho = np.array([weights[reply.site] for reply in replies])
-    away_by = distances(seen)
+    rows = np.array([_statistics(model) for model in seen])
+    usual = np.median(rows, axis=0)
+    layout = models[0].layout
+    away_by = distances(rows, usual, usual, layout)
     far = np.flatnonzero(away_by > FAR).tolist()
     moved = rho * away_by
+    for i, reply in enumerate(replies):
+        if known := cleared.get(reply.site):
+            more = max(float(rho[i]) - known.weight, 0.0)
+            moved[i] = rho[i] * distances(rows[i : i + 1], known.statistics, usual, layout)[0]
+            moved[i] += more * distances(known.statistics[None], usual, usual, layout)[0]
     # At most as many as one task can carry: the sites that move the model most.
     pushing = sorted(np.flatnonzero(moved > PUSH).tolist(), key=lambda i: -moved[i])
     suspects = [i for i in pushing if i not in far][: MAX_MODELS - 1]
     if not suspects and not far:
         return None
-    layout = models[0].layout
-    statistics = slice(layout.n_trainable, layout.n_averaged)
     common = weighted_sum(seen, rho.tolist())
-    typical = _typical(seen)
 
     def away(i: int) -> NDArray[np.float64]:
-        """The change of the common statistics if site i's are used in place of the typical ones."""
-        change: NDArray[np.float64] = rho[i] * (seen[i].vector[statistics].astype(np.float64) - typical)
+        """The change of the common statistics if site i's are used in place of the usual ones."""
+        change: NDArray[np.float64] = rho[i] * (rows[i] - usual)
         return change
 
-    without = common.vector[statistics] - sum((away(i) for i in (*suspects, *far)), np.zeros(len(typical)))
+    without = _statistics(common) - sum((away(i) for i in (*suspects, *far)), np.zeros(len(usual)))
     candidates = [without, *(without + away(i) for i in suspects)]
     return Trial(
         sites=tuple(replies[i].site for i in suspects),
         models=tuple(_with_statistics(common, values) for values in candidates) if suspects else (),
         far={replies[i].site: float(away_by[i]) for i in far},
+        judged={replies[i].site: Cleared(replies[i].round_no, float(rho[i]), rows[i]) for i in suspects},
     )
 
 
@@ -124,21 +150,22 @@ def batch_statistics(model: Params, start: Params) -> NDArray[np.float64]:
     return seen
 
 
-def distances(models: Sequence[Params]) -> NDArray[np.float64]:
-    """How far each model's statistics are from the median of all models: the largest distance over the layers.
+def distances(
+    rows: NDArray[np.float64], known: NDArray[np.float64], usual: NDArray[np.float64], layout: Layout
+) -> NDArray[np.float64]:
+    """How far each site's statistics (a row) are from known ones: the largest distance over the layers.
 
-    In batch norm's own measure: a mean in standard deviations of its channel, a variance as a multiple, both in root
-    mean square over a layer's channels. A channel counts for at most 2 FAR: a few channels that are all but dead at
-    most sites and alive at one must not make this site look impossible. A too small variance does no harm in a mean.
+    In batch norm's own measure: a mean in usual standard deviations of its channel, a variance as a multiple of the
+    known one, both in root mean square over a layer's channels. A channel counts for at most 2 FAR: a few channels that
+    are all but dead at most sites and alive at one must not make this site look impossible. A variance that is too
+    small does no harm in a mean.
     """
-    found = np.zeros(len(models))
-    for at_mean, at_variance in models[0].layout.running_statistics:
-        means = np.array([model.vector[at_mean] for model in models], np.float64)
-        variances = np.array([model.vector[at_variance] for model in models], np.float64) + VARIANCE_FLOOR
-        usual = np.median(variances, axis=0)
-        shifts = np.abs(means - np.median(means, axis=0)) / np.sqrt(usual)
-        spreads = np.maximum(variances / usual - 1.0, 0.0)
-        for away_by in (shifts, spreads):
+    found, n = np.zeros(len(rows)), layout.n_trainable
+    for at_mean, at_variance in layout.running_statistics:
+        means, variances = (slice(at.start - n, at.stop - n) for at in (at_mean, at_variance))
+        shifts = np.abs(rows[:, means] - known[means]) / np.sqrt(usual[variances] + VARIANCE_FLOOR)
+        grown = (rows[:, variances] + VARIANCE_FLOOR) / (known[variances] + VARIANCE_FLOOR)
+        for away_by in (shifts, np.maximum(grown - 1.0, 0.0)):
             found = np.maximum(found, np.sqrt((np.minimum(away_by, 2 * FAR) ** 2).mean(axis=1)))
     return found
 
@@ -147,18 +174,16 @@ def without_statistics(replies: Sequence[Reply], harmful: Sequence[str]) -> dict
     """The models of these sites with the round's median statistics in place of their own."""
     if not harmful:
         return {}
-    typical = _typical(models_of(replies))
+    usual = np.median([_statistics(model) for model in models_of(replies)], axis=0)
     return {
-        reply.site: _with_statistics(reply.params, typical)
+        reply.site: _with_statistics(reply.params, usual)
         for reply in replies
         if reply.site in harmful and reply.params is not None
     }
 
 
-def _typical(models: Sequence[Params]) -> NDArray[np.float64]:
-    layout = models[0].layout
-    statistics = slice(layout.n_trainable, layout.n_averaged)
-    return np.median(np.array([model.vector[statistics] for model in models], np.float64), axis=0)
+def _statistics(model: Params) -> NDArray[np.float64]:
+    return model.vector[model.layout.n_trainable : model.layout.n_averaged].astype(np.float64)
 
 
 def _with_statistics(model: Params, values: NDArray[np.float64]) -> Params:
