@@ -12,8 +12,8 @@ from fedce.core.params import Params
 from fedce.core.site import Moments, Pull, Trained
 from fedce.data import SiteData
 from fedce.data.splits import Split
-from fedce.site.attacks import Attack, Impostor
 from fedce.site.hospital import Hospital
+from fedce.site.impostor import Attack, Impostor
 
 SWITCH = 8
 """From this round on, a site uses another scanner: early enough for a short run to show what follows."""

@@ -15,31 +15,22 @@ from fedce.engines.starting import execute
 from fedce.federation.plan import Participants, resolve
 from fedce.record.folder import RunFolder
 from fedce.record.verify import verify
-from fedce.site.attacks import (
-    LATE,
-    NOISE,
-    SCALE,
-    Attack,
-    Impostor,
-    attack_of,
-    hospital,
-    is_there,
-    said,
-    with_inverted_labels,
-    with_one_image,
-)
+from fedce.site.attacks import ATTACKS, TUNABLE, attack_of, hospital, is_there, said
+from fedce.site.doctored import with_inverted_labels, with_one_image
+from fedce.site.forged import LATE, NOISE
+from fedce.site.impostor import Attack, Impostor
 from support import FakeSite, params, write_site
 
 START = params([1.0, 1.0])
 
 
 def sent(kind: str, sign: int = 1, round_no: int = 0) -> np.ndarray:
-    impostor = Impostor(FakeSite("x", [0.5, -0.25]), kind, "x", sign)
+    impostor = Impostor(FakeSite("x", [0.5, -0.25]), attack_of(kind), "x", sign)
     return impostor.train(START, round_no, {}).params.vector - START.vector
 
 
 def sent_over(kind, rounds=3):
-    site = Impostor(FakeSite("x", [0.5, -0.5]), kind)
+    site = Impostor(FakeSite("x", [0.5, -0.5]), attack_of(kind))
     moments, sent = {}, []
     for round_no in range(rounds):
         trained = site.train(params([float(round_no), 0.0]), round_no, moments)
@@ -59,7 +50,8 @@ def test_what_impostors_send():
 
 def test_turned_and_scaled_updates():
     np.testing.assert_allclose(sent("flip"), [-0.5, 0.25])
-    np.testing.assert_allclose(sent("scale"), [SCALE * 0.5, SCALE * -0.25])
+    np.testing.assert_allclose(sent("scale"), [5.0, -2.5])
+    np.testing.assert_allclose(sent("scale=3"), [1.5, -0.75])
     for kind in ("inflate", "pretend", "copy", "sybil", "labels"):
         np.testing.assert_allclose(sent(kind), [0.5, -0.25])
 
@@ -267,3 +259,36 @@ def test_an_attack_of_ones_own_is_somebodys_own_code(monkeypatch):
         attack_of("builtins:print")
     with pytest.raises(ConfigError, match="unknown attack 'sibyl', did you mean 'sybil'"):
         attack_of("sibyl")
+
+
+def test_a_strength_may_be_stated():
+    reply = Reply("x", 1, 10, score=0.8, error_without=0.3, error_replicates=(0.2, 0.4))
+    assert said(reply, "overstate=0.05").error_without == pytest.approx(0.35)
+    assert said(reply, "pretend=0.9").score == pytest.approx(0.72)
+    assert said(reply, "boast=2").n_train == 20
+    task = replace(Task("x", 4, START), site="x")
+    assert is_there(task, 20, {"x": "leave=5"})
+    assert not is_there(task, 20, {"x": "leave=4"})
+
+
+@pytest.mark.parametrize("kind", TUNABLE)
+def test_every_strength_that_is_searched_is_an_attack(kind):
+    one = TUNABLE[kind]
+    assert 2 <= len(set(one.strengths)) <= 8
+    assert len({attack_of(f"{kind}={strength:g}").words for strength in one.strengths}) == len(one.strengths)
+    assert ATTACKS[kind].words == one.made(one.chosen).words
+
+
+@pytest.mark.parametrize(
+    ("kind", "problem"),
+    [
+        ("zero=1", "no attack 'zero' takes a strength; those that do: scale"),
+        ("overstat=1", "did you mean 'overstate'"),
+        ("overstate=much", "expected a strength of at least 0, as in overstate=0.5; got 'overstate=much'"),
+        ("overstate=-1", "at least 0"),
+        ("overstate=nan", "at least 0"),
+    ],
+)
+def test_a_strength_that_cant_be(kind, problem):
+    with pytest.raises(ConfigError, match=problem):
+        attack_of(kind)

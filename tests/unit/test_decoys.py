@@ -111,8 +111,8 @@ def test_scorers_that_look_at_their_images_are_believed(seed):
 @pytest.mark.parametrize(
     "lie",
     [
-        lambda own: lies.slander(own, [2]),
-        lambda own: lies.praise(own, [2, 4]),
+        lambda own: lies.slander(0.2)(own, [2]),
+        lambda own: lies.praise(0.2)(own, [2, 4]),
         lambda own: np.random.default_rng(int(1e6 * own[1])).uniform(0.4, 0.8, len(own)).tolist(),
         lambda own: [own[0], *(own[0] + (0.3 if i % 2 else -0.3) for i in range(len(own) - 1))],
         # The lies about the sites cancel, but the decoy is taken for another site.
@@ -145,7 +145,7 @@ def test_a_consistent_story_is_not_found():
 
 
 def test_few_ballots_judge_nobody_and_most_scorers_are_never_disbelieved():
-    assert not_believed(held(0, n_ballots=2, lie=lambda own: lies.slander(own, [2]))) == []
+    assert not_believed(held(0, n_ballots=2, lie=lambda own: lies.slander(0.2)(own, [2]))) == []
     bad = held(0)
     everybody = [
         replace(one, ballot=replace(one.ballot, decoy=dict.fromkeys(SITES[:4], 1.0) | dict.fromkeys(SITES[4:], 0.6)))

@@ -392,4 +392,5 @@ class FreeRiderConfig(Table):
     score: Literal["default", "literal"] = "default"
     """default: novelty times error difference (D13); literal: the paper's product, with local-global similarity."""
     plant: dict[str, str] = {}
-    """Sites that cheat, to try the detector and the guard on: site to kind of cheating (docs/trust.md)."""
+    """Sites that cheat, to try the detector and the guard on: site to kind of cheating, some with a strength, as in
+    {site2 = "overstate=0.1"} (docs/trust.md)."""

@@ -2,36 +2,22 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import isfinite, nan
 
-import numpy as np
-from numpy.typing import NDArray
-
-from fedce.base.errors import ConfigError
+from fedce.base.errors import ConfigError, nearest
 from fedce.base.ranges import SCORE
 from fedce.base.registry import find, full_name
-from fedce.core.messages import Evaluation, Reply, Task
-from fedce.core.params import Params
-from fedce.core.site import Compared, Moments, Pull, Site, Trained
+from fedce.core.messages import Reply, Task
+from fedce.core.site import Site
 from fedce.data import SiteData
-from fedce.data.splits import Split
 from fedce.learning.learner import Learner
 from fedce.learning.metrics import DICE_ALONE, Measures
-from fedce.site import lies
-from fedce.site.hospital import Hospital, round_seed
+from fedce.site import doctored, forged, lies
+from fedce.site.hospital import Hospital
+from fedce.site.impostor import Attack, Impostor
 
-NOISE = 1e-3
-"""Standard deviation of a noise update; about as much as a small network's weights move in a round."""
-SCALE = 10.0
-SPREAD = 4.5
-"""Factor on the trained running variances."""
-SHIFT = 2.5
-"""Shift of the trained running means, in standard deviations."""
-LATE = 15
-"""From this round on, a site sends longer updates."""
-DILATED = 3
-"""Pixels by which masks grow."""
-TURN = 0.05
-"""Part of a right angle by which a site turns away in a round."""
+TINY_OVERSTATED = 0.2
+"""What a site of tiny updates adds to its error."""
 
 
 def hospital(
@@ -58,7 +44,7 @@ def hospital(
         data = replace(victim, name=name)
     elif attack.data is not None:
         data = attack.data(data)
-    return Impostor(Hospital(data, learner, classes, seed, measures), kind, name, _sign_of(name, plant))
+    return Impostor(Hospital(data, learner, classes, seed, measures), attack, name, _sign_of(name, plant))
 
 
 def _not_here(kind: str, first: str) -> SiteData:
@@ -84,165 +70,43 @@ def is_there(task: Task, n_rounds: int, plant: Mapping[str, str]) -> bool:
     return there(task, n_rounds, _place(task.site, plant))
 
 
-def with_one_image(data: SiteData) -> SiteData:
-    """The paper's free rider: a site that has one image and repeats it. Its test images stay, to measure the damage."""
-    n_train = data.n_by_part["train"]
-    n_copies = n_train + data.n_by_part["validation"]
-    # One image, or all slices of one volume.
-    one = data.stacks(data.split.train)[0].rows if data.patch else data.split.train[:1]
-    n = len(one)
-    rows = np.concatenate([np.tile(one, n_copies), data.split.test])
-    # Every copy counts as an image of its own case.
-    copies = tuple(f"copy {i // n}" for i in range(n * n_copies))
-    origins = [data.origins[row] for row in rows] if data.origins else []
-    ends = np.cumsum([n * n_train, n * (n_copies - n_train), len(data.split.test)])
-    return replace(
-        data,
-        images=data.images[rows],
-        masks=data.masks[rows],
-        files=(*copies, *(data.files[row] for row in data.split.test)),
-        cases=(*copies, *(data.cases[row] for row in data.split.test)),
-        split=Split(*(np.arange(start, end) for start, end in zip((0, *ends), ends, strict=False))),
-        origins=tuple(replace(one, item=-1 - i // n) if i < ends[1] else one for i, one in enumerate(origins)),
-    )
-
-
-def with_inverted_labels(data: SiteData) -> SiteData:
-    """Background as foreground, in training and validation. The test images stay, to measure the damage."""
-    return _with_own(data, masks=1 - data.masks)
-
-
-class Impostor:
-    """A site that sends something other than what it trained or found, and is honest otherwise."""
-
-    def __init__(self, site: Site, kind: str, name: str | None = None, sign: int = 1) -> None:
-        self.site, self.attack, self.sign = site, attack_of(kind), sign
-        self.name = name or site.name
-
-    @property
-    def n_train(self) -> int:
-        return self.site.n_train
-
-    def loss(self, params: Params) -> float:
-        return self.site.loss(params)
-
-    def score(self, params: Params) -> float:
-        return self.site.score(params)
-
-    def scores(self, models: Sequence[Params]) -> tuple[float, ...]:
-        return self.site.scores(models)
-
-    def score_replicates(self, params: Params) -> tuple[float, ...]:
-        return self.site.score_replicates(params)
-
-    def evaluate(self, params: Params, without: Params | None) -> Evaluation:
-        return self.site.evaluate(params, without)
-
-    def test_dice(self, params: Params) -> float:
-        return self.site.test_dice(params)
-
-    def compare(self, params: Params, other: Params | None) -> Compared:
-        return self.site.compare(params, other)
-
-    def adapted(self, params: Params) -> Params:
-        return self.site.adapted(params)
-
-    def train(self, params: Params, round_no: int, moments: Moments, pull: Pull | None = None) -> Trained:
-        if self.attack.sends is None:
-            return self.site.train(params, round_no, moments, pull)
-        return self.attack.sends(self, params, round_no, moments, pull)
-
-
-Sends = Callable[[Impostor, Params, int, Moments, Pull | None], Trained]
-"""What an impostor trains, or makes up, in a round."""
-
-
 @dataclass(frozen=True)
-class Attack:
-    """How an impostor cheats; in everything that is left out here it is honest."""
+class Tunable:
+    """An attack whose success depends on how strongly it is done.
 
-    words: str
-    sends: Sends | None = None
-    data: Callable[[SiteData], SiteData] | None = None
-    """Changes its images before anything else."""
-    says: Callable[[Reply], Reply] | None = None
-    """Changes its answer."""
-    votes: Callable[[Sequence[float], Sequence[int]], Sequence[float]] | None = None
-    """Changes its scores of the common model, of the models without a site and of the decoy, which it takes for another
-    of these; it knows which of them lack an accomplice or itself."""
-    there: Callable[[Task, int, int], bool] | None = None
-    """Whether it does a round's task: by the task, the number of rounds and its place among accomplices."""
-    clones: bool = False
-    """It has the images of the first honest site, which does not know."""
-    is_paired: bool = False
-    """Several members do it together."""
-    is_of_one_hospital: bool = False
-    """All members that do it have the images of the first of them."""
-    trains_anew: bool = False
-    """Each of these members trains on the images by itself."""
+    >>> TUNABLE["scale"].made(3).words, attack_of("scale=3").words
+    ('sends its update times 3', 'sends its update times 3')
+    """
 
-    @property
-    def has_images_of_another(self) -> bool:
-        return self.is_of_one_hospital or self.clones
+    made: Callable[[float], Attack]
+    chosen: float
+    """The strength that is used if none is stated."""
+    strengths: tuple[float, ...]
+    """What `benchmarks/attack_search.py` tries: at most eight."""
 
 
 def attack_of(kind: str) -> Attack:
-    """The attack of this name, or your own at package.module:NAME."""
-    return find(kind, ATTACKS, Attack, "fedce.attacks", "freerider.plant")
+    """The attack of this name, perhaps with a strength (overstate=0.1), or your own at package.module:NAME."""
+    name, is_stated, strength = kind.partition("=")
+    if not is_stated:
+        return find(kind, ATTACKS, Attack, "fedce.attacks", "freerider.plant")
+    if name not in TUNABLE:
+        raise ConfigError(
+            f"freerider.plant: no attack {name!r} takes a strength{nearest(name, TUNABLE)}; those that do: "
+            + ", ".join(TUNABLE)
+        )
+    try:
+        number = float(strength)
+    except ValueError:
+        number = nan
+    if not (isfinite(number) and number >= 0):
+        raise ConfigError(f"freerider.plant: expected a strength of at least 0, as in {name}=0.5; got {kind!r}")
+    return TUNABLE[name].made(number)
 
 
 def attack_path(kind: str) -> str:
     """The name, or the import path of an attack from an installed package (entry point fedce.attacks)."""
     return full_name(kind, ATTACKS, "fedce.attacks")
-
-
-def _changed(change: Callable[[Params, Params], Params]) -> Sends:
-    """Sends a changed model; `change` gets the model that the impostor received, and the one that it trained."""
-
-    def send(own: Impostor, params: Params, round_no: int, moments: Moments, pull: Pull | None) -> Trained:
-        honest = own.site.train(params, round_no, moments, pull)
-        return replace(honest, params=change(params, honest.params))
-
-    return send
-
-
-def _times(factor: float) -> Sends:
-    return _changed(lambda start, trained: _moved(start, factor * (trained.trainable - start.trainable)))
-
-
-def _zero(own: Impostor, params: Params, round_no: int, moments: Moments, pull: Pull | None) -> Trained:
-    return Trained(params, own.site.loss(params), {})
-
-
-def _sends_noise(own: Impostor, params: Params, round_no: int, moments: Moments, pull: Pull | None) -> Trained:
-    return Trained(_moved(params, _noise(params, own.name, round_no)), own.site.loss(params), {})
-
-
-def _invents(own: Impostor, params: Params, round_no: int, moments: Moments, pull: Pull | None) -> Trained:
-    """A constant direction looks trained; a part of the last common step looks related."""
-    held, wobble = _noise(params, own.name, -1), _noise(params, own.name, round_no)
-    step = params.trainable - moments.get("last", params.trainable)
-    part = 0.3 * np.linalg.norm(held) / max(float(np.linalg.norm(step)), 1e-12)
-    kept = {"last": params.trainable.copy()}
-    return Trained(_moved(params, held + 0.1 * wobble + part * step), own.site.loss(params), kept)
-
-
-def _colludes(own: Impostor, params: Params, round_no: int, moments: Moments, pull: Pull | None) -> Trained:
-    """Noise with opposite signs: both sites look new, and the mean model does not move."""
-    return Trained(_moved(params, own.sign * _noise(params, "pair", round_no)), own.site.loss(params), {})
-
-
-def _echoes(own: Impostor, params: Params, round_no: int, moments: Moments, pull: Pull | None) -> Trained:
-    """The model that it sends back is old: all other sites have moved on since."""
-    last = moments.get("last", params.vector)
-    return Trained(Params(params.layout, np.array(last)), own.site.loss(params), {"last": params.vector.copy()})
-
-
-def _replays(own: Impostor, params: Params, round_no: int, moments: Moments, pull: Pull | None) -> Trained:
-    if "update" in moments:
-        return Trained(_moved(params, moments["update"]), own.site.loss(params), moments)
-    honest = own.site.train(params, round_no, {}, pull)
-    return replace(honest, moments={"update": honest.params.trainable - params.trainable})
 
 
 def said(
@@ -269,119 +133,138 @@ def said(
     return reply if attack.says is None else attack.says(reply)
 
 
-def _drifts(own: Impostor, params: Params, round_no: int, moments: Moments, pull: Pull | None) -> Trained:
-    """An honest update and a held made-up direction of the same length; an accomplice adds its opposite."""
-    honest = own.site.train(params, round_no, moments, pull)
-    update = honest.params.trainable - params.trainable
-    held = _noise(params, "held", -1)
-    return replace(honest, params=_moved(params, update + own.sign * _as_long(held, update)))
+def _tiny(part: float) -> Attack:
+    words = f"sends its update times {part:g} and claims an error {TINY_OVERSTATED:g} higher than it is"
+    return Attack(words, forged.scaled(part), says=lies.overstates(TINY_OVERSTATED))
 
 
-def _rotates(own: Impostor, params: Params, round_no: int, moments: Moments, pull: Pull | None) -> Trained:
-    """Turns away from its honest update a little more in every round."""
-    honest = own.site.train(params, round_no, moments, pull)
-    update = honest.params.trainable - params.trainable
-    angle = min(TURN * round_no, 1.0) * np.pi / 2
-    turned = np.cos(angle) * update + np.sin(angle) * _as_long(_noise(params, own.name, -1), update)
-    return replace(honest, params=_moved(params, turned))
+def _boast(times: float) -> Attack:
+    words = f"claims {times:g} times its images and sends updates as long"
+    return Attack(words, forged.scaled(times), says=lies.boasts(times))
 
 
-def _as_long(direction: NDArray[np.float64], update: NDArray[np.floating]) -> NDArray[np.float64]:
-    found: NDArray[np.float64] = direction * (np.linalg.norm(update) / np.linalg.norm(direction))
-    return found
+def _vary(deviation: float) -> Attack:
+    words = f"trains on one image, repeated, and makes up replicates that deviate by {deviation:g}"
+    return Attack(words, data=doctored.with_one_image, says=lies.varies(deviation))
 
 
-def _longer_late(own: Impostor, params: Params, round_no: int, moments: Moments, pull: Pull | None) -> Trained:
-    return _times(3.0 if round_no >= LATE else 1.0)(own, params, round_no, moments, pull)
-
-
-def _with_dilated_masks(data: SiteData) -> SiteData:
-    """Masks in training and validation grow by some pixels."""
-    from scipy.ndimage import grey_dilation
-
-    return _with_own(data, masks=grey_dilation(data.masks, (1, 1, 2 * DILATED + 1, 2 * DILATED + 1)))
-
-
-def _with_inverted_images(data: SiteData) -> SiteData:
-    return _with_own(data, images=data.images.max() - data.images)
-
-
-def _with_own(
-    data: SiteData, images: NDArray[np.uint8] | None = None, masks: NDArray[np.uint8] | None = None
-) -> SiteData:
-    """The site with other images or masks; those of the test split stay, to measure the damage."""
-    images, masks = data.images.copy() if images is None else images, data.masks.copy() if masks is None else masks
-    test = data.split.test
-    images[test], masks[test] = data.images[test], data.masks[test]
-    return replace(data, images=images, masks=masks)
-
-
-def _spread(start: Params, trained: Params) -> Params:
-    """Batch norms that expect images of more contrast than the true ones."""
-    vector = trained.vector.copy()
-    for _, at_variance in trained.layout.running_statistics:
-        vector[at_variance] *= SPREAD
-    return Params(trained.layout, vector)
-
-
-def _shift(start: Params, trained: Params) -> Params:
-    """Batch norms that expect other images than the true ones."""
-    vector = trained.vector.copy()
-    for at_mean, at_variance in trained.layout.running_statistics:
-        vector[at_mean] += SHIFT * np.sqrt(vector[at_variance])
-    return Params(trained.layout, vector)
-
-
-def _noise(params: Params, name: str, round_no: int) -> NDArray[np.float64]:
-    return np.random.default_rng(round_seed(0, name, round_no)).normal(0, NOISE, params.layout.n_trainable)
-
-
-def _moved(params: Params, update: np.ndarray[tuple[int, ...], np.dtype[np.floating]]) -> Params:
-    vector = params.vector.copy()
-    vector[: len(update)] += update.astype(np.float32)
-    return Params(params.layout, vector)
-
-
+TUNABLE: Mapping[str, Tunable] = {
+    "scale": Tunable(
+        lambda times: Attack(f"sends its update times {times:g}", forged.scaled(times)),
+        10,
+        (1.2, 1.5, 2, 3, 4, 6, 10, 30),
+    ),
+    "pretend": Tunable(
+        lambda part: Attack(f"reports {part:g} of every score", says=lies.pretends(part)),
+        0.5,
+        (0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.3, 0.1),
+    ),
+    "invent": Tunable(
+        lambda related: Attack(
+            f"sends one random direction for ever, with noise and {related:g} of everybody's last step",
+            forged.invents(related),
+        ),
+        0.3,
+        (0, 0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5),
+    ),
+    "spread": Tunable(
+        lambda times: Attack(f"multiplies its running variances by {times:g}", forged.spread(times)),
+        4.5,
+        (1.1, 1.2, 1.5, 2, 3, 4.5, 7, 10),
+    ),
+    "shift": Tunable(
+        lambda deviations: Attack(
+            f"moves its running means by {deviations:g} standard deviations", forged.shift(deviations)
+        ),
+        2.5,
+        (0.05, 0.1, 0.2, 0.5, 1, 1.5, 2.5, 4),
+    ),
+    "overstate": Tunable(
+        lambda by: Attack(f"claims an error {by:g} higher than it is", says=lies.overstates(by)),
+        0.2,
+        (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.8),
+    ),
+    "tiny": Tunable(_tiny, 0.01, (0.003, 0.01, 0.03, 0.1, 0.2, 0.4, 0.6, 0.8)),
+    "drift": Tunable(
+        lambda times: Attack(
+            f"adds a held made-up direction, {times:g} times as long, to its update", forged.drifts(times)
+        ),
+        1,
+        (0.1, 0.2, 0.4, 0.7, 1, 1.5, 2.5, 4),
+    ),
+    "rotate": Tunable(
+        lambda turn: Attack(
+            f"turns away from its honest update by {turn:g} of a right angle more in every round", forged.rotates(turn)
+        ),
+        0.05,
+        (0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5),
+    ),
+    "late": Tunable(
+        lambda times: Attack(
+            f"sends its update times {times:g} from round {forged.LATE + 1} on", forged.longer_late(times)
+        ),
+        3,
+        (1.2, 1.5, 1.8, 2, 2.5, 3, 4, 6),
+    ),
+    "boast": Tunable(_boast, 16, (1.5, 2, 3, 4, 6, 8, 16, 64)),
+    "vary": Tunable(_vary, 0.02, (0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2)),
+    "dilate": Tunable(
+        lambda pixels: Attack(
+            f"marks {pixels:g} pixels too much around everything", data=doctored.with_dilated_masks(pixels)
+        ),
+        3,
+        (1, 2, 3, 4, 5, 6, 8, 12),
+    ),
+    "slander": Tunable(
+        lambda by: Attack(f"votes that the model is {by:g} better without any honest site", votes=lies.slander(by)),
+        0.2,
+        (0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2),
+    ),
+    "praise": Tunable(
+        lambda by: Attack(
+            f"votes that the model is {by:g} worse without itself and its accomplice", votes=lies.praise(by)
+        ),
+        0.2,
+        (0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2),
+    ),
+    "leave": Tunable(
+        lambda n: Attack(f"takes part in {n:g} rounds", there=lies.at_first(n)),
+        3,
+        (1, 2, 3, 4, 5, 7, 10, 15),
+    ),
+    "mirror": Tunable(
+        lambda times: Attack(
+            f"two add opposite made-up directions, {times:g} times as long, to their updates",
+            forged.drifts(times),
+            is_paired=True,
+        ),
+        1,
+        (0.1, 0.2, 0.4, 0.7, 1, 1.5, 2.5, 4),
+    ),
+}
+"""Attacks with a strength; `freerider.plant` may state it, as in overstate=0.1."""
 ATTACKS: Mapping[str, Attack] = {
-    "zero": Attack("sends the model back as it came", _zero),
-    "noise": Attack("sends noise", _sends_noise),
-    "flip": Attack("sends its update with the sign turned", _times(-1.0)),
-    "scale": Attack("sends ten times its update", _times(SCALE)),
-    "replay": Attack("trains once and sends that update for ever", _replays),
-    "echo": Attack("sends back the global model of the round before", _echoes),
-    "repeat": Attack("trains on one image, repeated", data=with_one_image),
-    "labels": Attack("trains on inverted labels", data=with_inverted_labels),
+    **{kind: one.made(one.chosen) for kind, one in TUNABLE.items()},
+    "zero": Attack("sends the model back as it came", forged.zero),
+    "noise": Attack("sends noise", forged.sends_noise),
+    "flip": Attack("sends its update with the sign turned", forged.scaled(-1.0)),
+    "replay": Attack("trains once and sends that update for ever", forged.replays),
+    "echo": Attack("sends back the global model of the round before", forged.echoes),
+    "repeat": Attack("trains on one image, repeated", data=doctored.with_one_image),
+    "labels": Attack("trains on inverted labels", data=doctored.with_inverted_labels),
     "inflate": Attack("claims an error of 1", says=lies.inflates),
-    "pretend": Attack("halves every score that it reports", says=lies.pretends),
-    "invent": Attack("sends one random direction for ever, with noise and some of everybody's last step", _invents),
-    "spread": Attack(f"multiplies its running variances by {SPREAD:g}", _changed(_spread)),
-    "shift": Attack(f"moves its running means by {SHIFT:g} standard deviations", _changed(_shift)),
     "collude": Attack(
-        "two send opposite noise and claim an error of 1", _colludes, says=lies.discredits, is_paired=True
+        "two send opposite noise and claim an error of 1", forged.colludes, says=lies.discredits, is_paired=True
     ),
     "sybil": Attack("two members have the images of one", is_paired=True, is_of_one_hospital=True, trains_anew=True),
     "copy": Attack("two members send the same update", is_paired=True, is_of_one_hospital=True),
-    "overstate": Attack(f"claims an error {lies.OVERSTATED:g} higher than it is", says=lies.overstates),
     "silent": Attack("leaves its error out", says=lies.keeps_quiet),
-    "tiny": Attack("sends a hundredth of its update and overstates its error", _times(0.01), says=lies.overstates),
-    "drift": Attack("adds a held made-up direction to its update", _drifts),
-    "rotate": Attack("turns away from its honest update a little more in every round", _rotates),
-    "late": Attack(f"sends three times its update from round {LATE + 1} on", _longer_late),
-    "boast": Attack(
-        f"claims {lies.BOAST} times its images and sends updates as long", _times(lies.BOAST), says=lies.boasts
-    ),
-    "vary": Attack("trains on one image, repeated, and makes up replicates", data=with_one_image, says=lies.varies),
     "hide": Attack(
-        "trains on one image, repeated, and leaves its replicates out", data=with_one_image, says=lies.hides
+        "trains on one image, repeated, and leaves its replicates out", data=doctored.with_one_image, says=lies.hides
     ),
-    "dilate": Attack(f"marks {DILATED} pixels too much around everything", data=_with_dilated_masks),
-    "invert": Attack("inverts its grey values", data=_with_inverted_images),
+    "invert": Attack("inverts its grey values", data=doctored.with_inverted_images),
     "clone": Attack("has the images of another member", clones=True),
-    "slander": Attack("votes that the model is better without any honest site", votes=lies.slander),
-    "praise": Attack("votes that the model is bad without itself and its accomplice", votes=lies.praise),
-    "leave": Attack(f"takes part in {lies.FIRST_ROUNDS} rounds", there=lies.at_first),
     "sulk": Attack("stays away for a round when its share fell", there=lies.unless_its_share_fell),
-    "mirror": Attack("two add opposite made-up directions to their updates", _drifts, is_paired=True),
     "turns": Attack(
         "one hospital under two names, in turn",
         is_paired=True,

@@ -1,6 +1,6 @@
 """What sites that cheat say instead of the truth, and when they stay away."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -8,25 +8,28 @@ import numpy as np
 from fedce.base.ranges import SCORE
 from fedce.core.messages import Evaluation, Reply, Task
 
-OVERSTATED = 0.2
-"""What is added to an error, and to a score that is lied about."""
-BOAST = 16
-"""Factor on the number of training images."""
-FIRST_ROUNDS = 3
-"""A leaver takes part in this many rounds."""
+Says = Callable[[Reply], Reply]
+Votes = Callable[[Sequence[float], Sequence[int]], list[float]]
 
 
-def pretends(reply: Reply) -> Reply:
-    """Every score it reports is half of the true one; its test Dice stays, to measure the damage."""
-    told = reply.evaluation
-    return replace(
-        reply,
-        score=_half(reply.score),
-        score_local=_half(reply.score_local),
-        error_without=None if reply.error_without is None else 1 - (1 - reply.error_without) / 2,
-        error_replicates=tuple(1 - (1 - error) / 2 for error in reply.error_replicates),
-        evaluation=None if told is None else _half_as_well(told),
-    )
+def pretends(part: float) -> Says:
+    """Every score it reports is this part of the true one; its test Dice stays, to measure the damage."""
+
+    def lower(score: float | None) -> float | None:
+        return None if score is None else part * score
+
+    def say(reply: Reply) -> Reply:
+        told, error = reply.evaluation, reply.error_without
+        return replace(
+            reply,
+            score=lower(reply.score),
+            score_local=lower(reply.score_local),
+            error_without=None if error is None else 1 - part * (1 - error),
+            error_replicates=tuple(1 - part * (1 - error) for error in reply.error_replicates),
+            evaluation=None if told is None else _lower_as_well(told, part),
+        )
+
+    return say
 
 
 def inflates(reply: Reply) -> Reply:
@@ -41,41 +44,45 @@ def discredits(reply: Reply) -> Reply:
     return replace(inflates(reply), scores=(0.0,) * len(reply.scores))
 
 
-def _half_as_well(told: Evaluation) -> Evaluation:
+def _lower_as_well(told: Evaluation, part: float) -> Evaluation:
     interval = told.validation_interval
     return replace(
         told,
-        validation_dice=told.validation_dice / 2,
-        validation_interval=(interval[0] / 2, interval[1] / 2) if interval else None,
+        validation_dice=part * told.validation_dice,
+        validation_interval=(part * interval[0], part * interval[1]) if interval else None,
     )
 
 
-def _half(score: float | None) -> float | None:
-    return None if score is None else score / 2
+def overstates(by: float) -> Says:
+    """More than the truth in every round, with replicates to match."""
 
+    def say(reply: Reply) -> Reply:
+        if reply.error_without is None:
+            return reply
+        return replace(
+            reply,
+            error_without=SCORE.nearest(reply.error_without + by),
+            error_replicates=tuple(SCORE.nearest(error + by) for error in reply.error_replicates),
+        )
 
-def overstates(reply: Reply) -> Reply:
-    """A little more than the truth in every round, with replicates to match."""
-    if reply.error_without is None:
-        return reply
-    return replace(
-        reply,
-        error_without=SCORE.nearest(reply.error_without + OVERSTATED),
-        error_replicates=tuple(SCORE.nearest(error + OVERSTATED) for error in reply.error_replicates),
-    )
+    return say
 
 
 def keeps_quiet(reply: Reply) -> Reply:
     return replace(reply, error_without=None, error_replicates=())
 
 
-def varies(reply: Reply) -> Reply:
+def varies(deviation: float) -> Says:
     """Replicates of one image are all alike; made-up noise hides it."""
-    if reply.error_without is None or not reply.error_replicates:
-        return reply
-    noise = np.random.default_rng(reply.round_no).normal(0, 0.02, len(reply.error_replicates))
-    varied = reply.error_without + noise - noise.mean()
-    return replace(reply, error_replicates=tuple(SCORE.nearest(error) for error in varied.tolist()))
+
+    def say(reply: Reply) -> Reply:
+        if reply.error_without is None or not reply.error_replicates:
+            return reply
+        noise = np.random.default_rng(reply.round_no).normal(0, deviation, len(reply.error_replicates))
+        varied = reply.error_without + noise - noise.mean()
+        return replace(reply, error_replicates=tuple(SCORE.nearest(error) for error in varied.tolist()))
+
+    return say
 
 
 def hides(reply: Reply) -> Reply:
@@ -83,18 +90,18 @@ def hides(reply: Reply) -> Reply:
     return replace(reply, error_replicates=())
 
 
-def boasts(reply: Reply) -> Reply:
-    return replace(reply, n_train=BOAST * reply.n_train)
+def boasts(times: float) -> Says:
+    return lambda reply: replace(reply, n_train=round(times * reply.n_train))
 
 
-def slander(scores: Sequence[float], mine: Sequence[int]) -> list[float]:
+def slander(by: float) -> Votes:
     """Claims that the model is better without any honest site."""
-    return [score if i == 0 or i in mine else scores[0] + OVERSTATED for i, score in enumerate(scores)]
+    return lambda scores, mine: [score if i == 0 or i in mine else scores[0] + by for i, score in enumerate(scores)]
 
 
-def praise(scores: Sequence[float], mine: Sequence[int]) -> list[float]:
+def praise(by: float) -> Votes:
     """Claims that the model is bad without its accomplices."""
-    return [scores[0] - OVERSTATED if i in mine else score for i, score in enumerate(scores)]
+    return lambda scores, mine: [scores[0] - by if i in mine else score for i, score in enumerate(scores)]
 
 
 def in_turn(task: Task, n_rounds: int, place: int) -> bool:
@@ -105,8 +112,9 @@ def in_halves(task: Task, n_rounds: int, place: int) -> bool:
     return (task.round_no >= n_rounds // 2) == (place % 2 == 1)
 
 
-def at_first(task: Task, n_rounds: int, place: int) -> bool:
-    return task.round_no < FIRST_ROUNDS
+def at_first(n: float) -> Callable[[Task, int, int], bool]:
+    """Takes part in the first n rounds."""
+    return lambda task, n_rounds, place: task.round_no < n
 
 
 def unless_its_share_fell(task: Task, n_rounds: int, place: int) -> bool:

@@ -9,7 +9,7 @@ from fedce.base.config import Config
 from fedce.base.tables import AlgorithmConfig, FreeRiderConfig, Guard, WorthConfig
 from fedce.base.words import install_command
 from fedce.federation.session import Result
-from fedce.site.attacks import ATTACKS
+from fedce.site.attacks import ATTACKS, attack_of
 from fedce.studies.base import Cell, Context, Outcome, Study, Table
 
 TITLE = "Robustness: sites that cheat"
@@ -49,7 +49,7 @@ class Case:
     @property
     def absent(self) -> tuple[str, ...]:
         """Sites left out of the honest run for comparison: of one site under several names, only one name stays."""
-        return self.attackers[1:] if ATTACKS[self.kind].is_of_one_hospital else ()
+        return self.attackers[1:] if attack_of(self.kind).is_of_one_hospital else ()
 
 
 def cases(names: Sequence[str]) -> list[Case]:
