@@ -21,7 +21,7 @@ help:
 install: .venv/installed
 
 demo: .venv/installed
-	$(BIN)/fedce run --data fundus6 --scale demo --alone --out runs/demo --replace
+	$(BIN)/fedce run --data fundus6 --scale demo --alone --rounds 50 --out runs/demo --replace
 	@echo "open runs/demo/report.html in a browser"
 
 demo-paper: .venv/installed

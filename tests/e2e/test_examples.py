@@ -13,6 +13,7 @@ from nbclient import NotebookClient
 from fedce.base.config import load
 from fedce.data import load_sites
 from fedce.federation.plan import resolve
+from fedce.learning.planning import planned
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -34,9 +35,10 @@ def test_every_experiment_file_can_be_read(path: Path):
 
 
 def test_fundus6_is_make_demo():
-    assert "fedce run --data fundus6 --scale demo" in (ROOT / "Makefile").read_text("utf-8")
-    demo = load(changes={"data.source": "fundus6", "data.scale": "demo"})
-    assert resolve(load(EXAMPLES / "fundus6.toml")) == resolve(demo)
+    command = "fedce run --data fundus6 --scale demo --alone --rounds 50"
+    assert command in (ROOT / "Makefile").read_text("utf-8")
+    tree = {"recipe": "plan", "rounds": 50, "alone": True, "data": {"source": "fundus6", "scale": "demo"}}
+    assert resolve(load(EXAMPLES / "fundus6.toml")) == resolve(planned(tree).config)
 
 
 def test_a_network_and_a_loss_of_ones_own(root: Path, fedce, monkeypatch, capsys):
