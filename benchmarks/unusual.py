@@ -82,8 +82,8 @@ MASKS_ALIKE = Attack("has the same mask in every image", data=_masks_alike)
 CLASS_MISSING = Attack("has no pixel of the last class", data=_class_missing)
 VERY_SMALL = Attack(f"has {SMALL} training images", data=_very_small)
 VERY_LARGE = Attack(f"has {LARGE} times its training images", data=_very_large)
-JOINS_LATE = Attack("joins in the sixth round", there=lambda round_no, n_rounds, place: round_no >= 5)
-RETURNS = Attack("is away for four rounds", there=lambda round_no, n_rounds, place: round_no not in GAP)
+JOINS_LATE = Attack("joins in the sixth round", there=lambda task, n_rounds, place: task.round_no >= 5)
+RETURNS = Attack("is away for four rounds", there=lambda task, n_rounds, place: task.round_no not in GAP)
 ANOTHER_SCANNER = Attack(f"uses another scanner from round {SWITCH + 1} on", _another_scanner)
 
 UNUSUAL = {

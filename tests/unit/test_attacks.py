@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from benchmarks import unusual
 
 from fedce.base.code import code_in
 from fedce.base.config import parse
@@ -292,3 +293,15 @@ def test_every_strength_that_is_searched_is_an_attack(kind):
 def test_a_strength_that_cant_be(kind, problem):
     with pytest.raises(ConfigError, match=problem):
         attack_of(kind)
+
+
+@pytest.mark.parametrize("name", unusual.UNUSUAL.values())
+def test_honest_sites_that_are_unusual_can_be_planted(name):
+    kind = f"benchmarks.unusual:{name}"
+    there = [is_there(Task("x", round_no, START), 12, {"x": kind}) for round_no in range(12)]
+    away = {"JOINS_LATE": range(5), "RETURNS": unusual.GAP}.get(name, ())
+    assert [round_no for round_no, is_here in enumerate(there) if not is_here] == list(away)
+    sites = load_sites("fundus6", scale="tiny")
+    if change := attack_of(kind).data:
+        data = change(sites[1])
+        assert len(data.images) == len(data.masks) == len(data.files)

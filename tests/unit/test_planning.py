@@ -133,6 +133,22 @@ def test_fingerprints_that_were_sent_give_the_plan_of_the_images(folder: Path, t
     assert by_key["data.size"] == 96
 
 
+def test_the_keys_of_an_experiment_file_are_left_as_they_are(folder: Path, tmp_path: Path, fedce):
+    stated = tmp_path / "stated.toml"
+    stated.write_text('recipe = "plan"\nrounds = 9\n\n[data]\nclasses = { polyp = [255] }\n')
+    made = fedce("plan", stated, "--data", folder, "--out", tmp_path / "plan.toml")
+    assert made.exit_code == 0, made.output
+    config = load(tmp_path / "plan.toml")
+    assert (config.n_rounds, config.data.size, config.data.source) == (9, 96, str(folder))
+    assert config.data.classes == {"polyp": [255]}
+    nowhere = fedce("plan", stated)
+    assert nowhere.exit_code == 2
+    assert nowhere.stderr.strip().endswith("leave out data.classes and data.colors, or add --data DIR")
+    twice = fedce("plan", folder, "--data", folder)
+    assert twice.exit_code == 2
+    assert "goes with an experiment file" in twice.stderr
+
+
 def test_one_image_of_another_size_is_enough_to_need_a_size(tmp_path: Path):
     for site in ("north", "south"):
         write_site(tmp_path, site, n=40, size=(64, 64))
@@ -187,8 +203,8 @@ def test_the_cost_grows_with_the_work():
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (("a.json", "folder"), "expected one folder of sites, or fingerprints"),
-        (("one", "two"), "expected one folder of sites, or fingerprints"),
+        (("a.json", "folder"), "expected one folder of sites, one experiment file, or fingerprints"),
+        (("one", "two"), "expected one folder of sites, one experiment file, or fingerprints"),
         (("fundus6", "--fingerprint", "f.json"), "of which site? Add --site, one of site1"),
         (("fundus6", "--site", "site9", "--fingerprint", "f.json"), "site9"),
         (("nowhere",), "nowhere"),

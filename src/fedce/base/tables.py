@@ -149,7 +149,10 @@ class DataConfig(Table):
     @model_validator(mode="after")
     def _one_kind_of_classes(self) -> "DataConfig":
         if self.source in BUILT_IN and (self.classes is not None or self.colors is not None):
-            raise ValueError(f"{self.source} has its own classes; leave out data.classes and data.colors")
+            way_out = "leave out data.classes and data.colors"
+            if "source" not in self.model_fields_set:
+                way_out += ", or add --data DIR"
+            raise ValueError(f"{self.source} has its own classes; {way_out}")
         if self.classes is not None and self.colors is not None:
             raise ValueError("set classes (for masks of values) or colors (for masks in colours), not both")
         if self.colors is not None and len({colour for own in self.colors.values() for colour in own}) > MOST_COLOURS:

@@ -9,11 +9,21 @@ import click
 
 from fedce.base.errors import ConfigError
 from fedce.cli.errors import one_line_errors
-from fedce.cli.options import PATH, changes_of, echo_json, json_option, out_option, scale_option, set_option
+from fedce.cli.options import (
+    PATH,
+    changes_of,
+    data_option,
+    echo_json,
+    json_option,
+    out_option,
+    scale_option,
+    set_option,
+)
 
 
 @click.command()
-@click.argument("sources", metavar="DATA|FINGERPRINT.json...", nargs=-1, required=True)
+@click.argument("sources", metavar="DATA|CONFIG.toml|FINGERPRINT.json...", nargs=-1, required=True)
+@data_option("The data, if CONFIG.toml does not state it.", name="data")
 @scale_option()
 @set_option("Any key of the file, which the plan then leaves as it is: --set data.classes='{disc=[1]}'.")
 @out_option("The experiment file to write; without it the plan is printed.", metavar="FILE")
@@ -23,6 +33,7 @@ from fedce.cli.options import PATH, changes_of, echo_json, json_option, out_opti
 @one_line_errors
 def plan(
     sources: tuple[str, ...],
+    data: str | None,
     scale: str | None,
     assignments: tuple[str, ...],
     out: Path | None,
@@ -33,7 +44,8 @@ def plan(
     """Make an experiment from the data: image size, network, norm, loss, rounds and so on, each with its reason.
 
     A hospital whose images must not leave sends its fingerprint: fedce plan DATA --site NAME --fingerprint NAME.json;
-    the coordinator plans from all of them: fedce plan *.json --out plan.toml.
+    the coordinator plans from all of them: fedce plan *.json --out plan.toml. With CONFIG.toml, the plan leaves the
+    keys of that file as they are.
     """
     from fedce.base.config import written
     from fedce.base.files import write_sealed
@@ -43,8 +55,11 @@ def plan(
     sent = sent_or_one(sources)
     if out is not None and out.exists():
         raise ConfigError(f"--out: {out} exists already; choose another name, or delete it")
-    changes = changes_of({"data.scale": scale}, assignments)
-    tree = written(None, changes if sent else {"data.source": sources[0], **changes})
+    file = Path(sources[0]) if sources[0].endswith(".toml") and not Path(sources[0]).is_dir() else None
+    if data is not None and file is None:
+        raise ConfigError(f"--data {data} goes with an experiment file, but {sources[0]} is data; leave out one")
+    source = data if file else None if sent else sources[0]
+    tree = written(file, changes_of({"data.source": source, "data.scale": scale}, assignments))
     if fingerprint is not None:
         if sent:
             raise ConfigError("--fingerprint is made from images; give a folder of sites instead of fingerprints")
@@ -67,7 +82,10 @@ def sent_or_one(sources: Sequence[str]) -> list[Path]:
     """The fingerprints among the sources; none if there is one folder of sites, or a built-in federation."""
     sent = [Path(source) for source in sources if source.endswith(".json")]
     if (sent and len(sent) != len(sources)) or (len(sources) > 1 and not sent):
-        raise ConfigError(f"expected one folder of sites, or fingerprints (.json) alone, got {', '.join(sources)}")
+        raise ConfigError(
+            "expected one folder of sites, one experiment file, or fingerprints (.json) alone, "
+            f"got {', '.join(sources)}"
+        )
     return sent
 
 
