@@ -18,8 +18,12 @@ def duration(seconds: float) -> str:
 
 
 def cell_text(cell: str | float | None, digits: int) -> str:
-    """The text of a table's cell; a dash if the cell is empty."""
-    return "-" if cell is None else cell if isinstance(cell, str) else f"{cell:.{digits}f}"
+    """The text of a table's cell; a dash if the cell is empty.
+
+    >>> cell_text(-0.001, 1), cell_text(None, 1)
+    ('0.0', '-')
+    """
+    return "-" if cell is None else cell if isinstance(cell, str) else f"{cell:z.{digits}f}"
 
 
 def install_command(extra: str) -> str:
