@@ -24,7 +24,8 @@ def place(tmp_path_factory, fedce) -> Path:
     root = tmp_path_factory.mktemp("export")
     for site in ("north", "south"):
         write_images(root / "data" / site, value=3)
-    done = fedce("run", "--data", root / "data", "--out", root / "run", *SMALL, "--set", "data.size=48")
+    planned = ("--set", "data.size=48", "--set", "model.res_units=2")
+    done = fedce("run", "--data", root / "data", "--out", root / "run", *SMALL, *planned)
     assert done.exit_code == 0, done.output
     return root
 
@@ -135,7 +136,9 @@ def test_onnxruntime_gives_the_logits_of_torch(tmp_path: Path, place: Path, fedc
     with torch.inference_mode():
         expected = loaded.learner.network.eval()(images).numpy()
     assert np.abs(found - expected).max() < 1e-4
-    assert "Normalise: divide by 255." in (tmp_path / "model.onnx.md").read_text()
+    text = (tmp_path / "model.onnx.md").read_text()
+    assert "Normalise: divide by 255." in text
+    assert "its last level is the transposed convolution alone" in text
 
 
 def test_one_file_of_weights_says_everything(tmp_path: Path, place: Path, fedce):

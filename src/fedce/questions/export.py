@@ -1,7 +1,7 @@
 """A run's model as files for others: a MONAI bundle, ONNX, or one file of weights; each with its preprocessing."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -90,10 +90,20 @@ def _text(run: RunFolder, about: dict[str, Any], card: Card) -> str:
     """The text beside an export."""
     told = "\n\n".join(f"**{question}.** {answer}" for question, answer in card)
     axes = "height x width" if len(about["shape"]) == 3 else "slices x rows x columns"
-    network, shape = json.dumps(about["network"], ensure_ascii=False), " x ".join(map(str, about["shape"]))
+    network = f"`{json.dumps(about['network'], ensure_ascii=False)}`"
+    shape = " x ".join(map(str, about["shape"]))
     return (
-        f"# {run.path.resolve().name}\n\n{told}\n\n## Network\n\n`{network}`, input {shape} "
-        f"(channels x {axes}), float32.\n\n## Preprocessing\n\n{about['preprocessing']}\n"
+        f"# {run.path.resolve().name}\n\n{told}\n\n## Network\n\n{network}, input {shape} (channels x {axes}), float32."
+        f"{_last_level(about['network'])}\n\n## Preprocessing\n\n{about['preprocessing']}\n"
+    )
+
+
+def _last_level(network: Mapping[str, Any]) -> str:
+    """Where MONAI's own U-Net would not take these weights."""
+    if network["name"] != "unet" or not network["res_units"]:
+        return ""
+    return (
+        " It is MONAI's UNet, but its last level is the transposed convolution alone, without norm and residual unit."
     )
 
 
