@@ -33,6 +33,7 @@ ALL = {
     "packing": "Models that travel packed",
     "truth": "Ground truth against separate trainings",
     "participation": "Fifty of a thousand sites a round",
+    "ten_thousand": "Ten thousand sites on one server",
     "startup": "Start-up",
 }
 PACKAGES = ("fedce", "torch", "monai", "numpy", "flwr", "ray", "nvflare")

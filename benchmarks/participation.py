@@ -46,8 +46,8 @@ class CheapSite:
 
     def train(self, params: Params, round_no: int, moments: Moments, pull: Pull | None = None) -> Trained:
         rng = np.random.default_rng(round_seed(self.seed, self.name, round_no))
-        step = 0.1 * (self.wanted - params.vector) + rng.normal(0, 0.01, N_WEIGHTS).astype(np.float32)
-        return Trained(Params(LAYOUT, params.vector + step), self.loss(params), {})
+        step = 0.1 * (self.wanted - params.vector) + rng.normal(0, 0.01, len(self.wanted)).astype(np.float32)
+        return Trained(Params(params.layout, params.vector + step), self.loss(params), {})
 
     def loss(self, params: Params) -> float:
         return float(np.square(params.vector - self.wanted).mean())
