@@ -1,8 +1,8 @@
 """The strength with which each attack gains most: at most eight trainings an attack, on seed 0 of one federation.
 
 Guarded FedCE for 20 rounds; the attacker is the second site, and the fourth where two are needed. Slander and praise
-are judged by what they gain in worth, all others by FedCE's share. What is found on fundus6 belongs into
-`TUNABLE` (site/attacks.py), and is used unchanged on other data and seeds.
+are judged by what they gain in worth, all others by FedCE's share. What is found on fundus6 is then written
+to `TUNABLE` (site/attacks.py) and used unchanged on other data and seeds.
 
     python -m benchmarks.attack_search --store STORE [--data fundus6] [--kinds overstate,drift]
 """
@@ -43,6 +43,8 @@ def main() -> None:
     parser.add_argument("--kinds", default=",".join(TUNABLE))
     parser.add_argument("--workers", type=int, default=0)
     given = parser.parse_args()
+    if unknown := [kind for kind in given.kinds.split(",") if kind not in TUNABLE]:
+        parser.error(f"--kinds: {', '.join(unknown)}; attacks that take a strength: {', '.join(TUNABLE)}")
     context = Context(parse({"rounds": 20, "data": {"source": given.data}}), [0], Store(given.store))
     guarded, rows = methods()["guarded"], {kind: cases_of(kind, context.names) for kind in given.kinds.split(",")}
     honest = config_of(context, guarded, 0, None)

@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
-from fedce.base.config import Attack, Config, parse
+from fedce.base.config import Config, parse
 from fedce.base.tables import BUILT_IN
 from fedce.data import load_sites
 from fedce.questions.jobs import Store
 from fedce.site.attacks import ATTACKS
 
-SINGLE: tuple[Attack, ...] = ("zero", "noise", "flip", "scale", "replay", "echo", "labels", "inflate", "repeat")
-PAIRED: tuple[Attack, ...] = ("collude", "sybil", "copy")
+SINGLE: tuple[str, ...] = ("zero", "noise", "flip", "scale", "replay", "echo", "labels", "inflate", "repeat")
+PAIRED: tuple[str, ...] = ("collude", "sybil", "copy")
 WHO = {"fundus6": (("site6",), ("site1", "site6")), "prostate6": (("site3",), ("site3", "site6"))}
 SEED, N_ROUNDS = 7, 30
 
@@ -29,7 +29,7 @@ SEED, N_ROUNDS = 7, 30
 @dataclass(frozen=True)
 class Case:
     data: str
-    kind: Attack
+    kind: str
     attackers: tuple[str, ...]
 
     def config(self, is_attacked: bool) -> Config:

@@ -58,28 +58,25 @@ class Cheap:
 
 
 def measure(repeats: int) -> list[Figure]:
-    seconds, sizes, bad = [], [], []
+    seconds, sizes = [], []
     for seed in range(repeats):
         engine = Cheap(Guarded(FedCE()), seed)
         names = tuple(f"{i:05d}" for i in range(N_SITES))
         state = engine.algorithm.begin(names, Params(LAYOUT, np.zeros(N_WEIGHTS, np.float32)))
-        taken, called_bad = [], set[str]()
+        taken = []
         for done in rounds(engine.algorithm, state, engine, N_ROUNDS, Rules(draw=Draw(N_DRAWN, seed))):
             state = done.state
             taken.append(done.seconds)
-            called_bad |= {site for site, verdict in state.own.verdicts.items() if verdict.trust == 0}
         assert min(state.draws.values()) >= 1, "every site was asked"
         with TemporaryDirectory() as folder:
             save_state(Path(folder) / "state", state)
             sizes.append(sum(file.stat().st_size for file in Path(folder).rglob("*") if file.is_file()) / 1e6)
         seconds.append(median(taken))
-        bad.append(float(len(called_bad)))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return [
         Figure("10,000 sites, 100 drawn: peak memory of the process", [peak], "MB", at_most=4096),
         Figure("a round, the cheap sites' own time included", seconds, "s"),
         Figure("the state that a checkpoint holds", sizes, "MB"),
-        Figure("honest sites that the guard ever called bad", bad, "sites"),
     ]
 
 

@@ -15,7 +15,7 @@ def main() -> None:
     # The server builds the network again, so the weights must come from a file.
     torch.save(model.state_dict(), given.out / "initial.pt")
     recipe = FedCERecipe(
-        model={"class_path": "monai.networks.nets.UNet", "args": options(given.job)},
+        model={"class_path": "fedce.learning.residual_unet.ResidualUNet", "args": options(given.job)},
         trainable_param_names=[key for key, _ in model.named_parameters()],
         initial_ckpt=str(given.out / "initial.pt"),
         min_clients=len(SITES),

@@ -1,6 +1,6 @@
 """A site's work, the same for every contestant but fedce: read images, train for an epoch, score a model.
 
-Written as in a user's own script: PIL, MONAI's network and loss, torch's Adam, state dicts.
+Written as in a user's own script: PIL, MONAI's loss, torch's Adam, state dicts; the network is that of fedce.
 """
 
 from collections.abc import Mapping
@@ -12,9 +12,10 @@ import numpy as np
 import torch
 from benchmarks.contestants.given import Job
 from monai.losses import DiceLoss
-from monai.networks.nets import UNet
 from PIL import Image
 from torch import Tensor, nn
+
+from fedce.learning.residual_unet import ResidualUNet
 
 State = Mapping[str, Tensor]
 BATCH, SCORING_BATCH = 8, 32
@@ -53,7 +54,7 @@ def read(folder: Path, n_train: int) -> Site:
 
 
 def options(job: Job) -> dict[str, object]:
-    """The initial weights of MONAI's U-Net."""
+    """Arguments of the U-Net that fedce trains."""
     return {
         "spatial_dims": 2,
         "in_channels": 3,
@@ -67,7 +68,7 @@ def options(job: Job) -> dict[str, object]:
 
 def network(job: Job) -> nn.Module:
     torch.manual_seed(0)
-    return UNet(**options(job))
+    return ResidualUNet(**options(job))
 
 
 @cache

@@ -45,6 +45,21 @@ def page(scenes: Path, tmp_path_factory, fedce) -> Path:
     return out
 
 
+def test_an_experiment_that_is_planned_can_be_inspected_and_studied(scenes: Path, tmp_path: Path, fedce):
+    stated = tmp_path / "stated.toml"
+    stated.write_text(
+        'recipe = "plan"\nrounds = 1\n\n[data]\nclasses = { scene = [255] }\n\n[model]\nchannels = [4, 8]\n'
+    )
+    seen = fedce("data", "inspect", stated, "--data", scenes, "--json", "--out", tmp_path / "page.html")
+    assert seen.exit_code == 0, seen.output
+    assert len(json.loads(seen.stdout)["sites"]) == 3
+    study = ("study", "data", stated, "--data", scenes, "--store", tmp_path / "store", "--out", tmp_path / "study")
+    conducted = fedce(*study)
+    assert conducted.exit_code == 0, conducted.output
+    assert "planned from the data" in conducted.stderr
+    assert (tmp_path / "study" / "study.md").exists()
+
+
 def test_the_terminal_shows_a_table_and_what_stands_out(scenes: Path, tmp_path: Path, fedce):
     result = fedce("data", "inspect", scenes, cwd=tmp_path)
     assert result.exit_code == 0, result.output

@@ -265,11 +265,51 @@ def test_an_attack_of_ones_own_is_somebodys_own_code(monkeypatch):
 def test_a_strength_may_be_stated():
     reply = Reply("x", 1, 10, score=0.8, error_without=0.3, error_replicates=(0.2, 0.4))
     assert said(reply, "overstate=0.05").error_without == pytest.approx(0.35)
+    assert said(reply, "tiny=0.5").error_without == pytest.approx(0.5)
     assert said(reply, "pretend=0.9").score == pytest.approx(0.72)
     assert said(reply, "boast=2").n_train == 20
-    task = replace(Task("x", 4, START), site="x")
+    alike = replace(reply, error_replicates=(0.3,) * 20)
+    assert np.std(said(alike, "vary=0.001").error_replicates) < 0.01 < np.std(said(alike, "vary=0.1").error_replicates)
+    task = Task("x", 4, START)
     assert is_there(task, 20, {"x": "leave=5"})
     assert not is_there(task, 20, {"x": "leave=4"})
+    ballot = replace(reply, scores=(0.5, 0.4, 0.4), error_without=None)
+    lies = {kind: said(ballot, kind, "yx", (0, 1, 2), {"x": kind}).scores for kind in ("slander=0.1", "praise=0.1")}
+    assert lies == {"slander=0.1": pytest.approx((0.5, 0.6, 0.4)), "praise=0.1": pytest.approx((0.5, 0.4, 0.4))}
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [("scale=3", 3.0), ("late=2", 2.0), ("tiny=0.1", 0.1), ("boast=4", 4.0)],
+)
+def test_a_longer_update_is_as_long_as_was_stated(kind, expected):
+    np.testing.assert_allclose(sent(kind, round_no=LATE), expected * np.array([0.5, -0.25]), rtol=1e-5)
+
+
+def test_a_made_up_direction_is_as_long_as_was_stated():
+    honest = np.array([0.5, -0.25])
+    for kind in ("drift", "mirror"):
+        extra = [np.linalg.norm(sent(f"{kind}={times}") - honest) for times in (0.5, 2)]
+        np.testing.assert_allclose(extra, np.linalg.norm(honest) * np.array([0.5, 2]), rtol=1e-5)
+    np.testing.assert_allclose(sent("rotate=0.5", round_no=0), honest, rtol=1e-6)
+    away = [abs(float(sent(f"rotate={turn}", round_no=2) @ honest)) for turn in (0.01, 0.25)]
+    assert away[0] > away[1]
+
+
+def planted(**plant):
+    """Sites of a tiny federation, some of which cheat."""
+    model = {"channels": [4, 8]}
+    config = parse({"rounds": 1, "data": {"scale": "tiny"}, "model": model, "freerider": {"plant": plant}})
+    return Participants(resolve(config), load_sites(config.data))
+
+
+def test_accomplices_may_cheat_with_other_strengths():
+    pair = planted(site1="mirror=1", site2="mirror=0.5", site3="drift=1")
+    assert [pair.hospital(site).sign for site in ("site1", "site2", "site3")] == [1, -1, 1]
+    reply = Reply("a", 1, 10, score=0.8, scores=(0.5, 0.4, 0.4, 0.4))
+    lies = said(reply, "praise=0.1", "bcd", (0, 1, 2, 3), {"a": "praise=0.1", "c": "praise=0.2"}).scores
+    assert lies == pytest.approx((0.5, 0.4, 0.4, 0.4))
+    assert said(reply, "praise=0.3", "bcd", (0, 1, 2, 3), {"a": "praise=0.3", "c": "praise=0.2"}).scores[2] < 0.3
 
 
 @pytest.mark.parametrize("kind", TUNABLE)
@@ -283,11 +323,14 @@ def test_every_strength_that_is_searched_is_an_attack(kind):
 @pytest.mark.parametrize(
     ("kind", "problem"),
     [
-        ("zero=1", "no attack 'zero' takes a strength; those that do: scale"),
+        ("zero=1", "attack 'zero' takes no strength; those that do: scale"),
         ("overstat=1", "did you mean 'overstate'"),
-        ("overstate=much", "expected a strength of at least 0, as in overstate=0.5; got 'overstate=much'"),
-        ("overstate=-1", "at least 0"),
-        ("overstate=nan", "at least 0"),
+        ("overstate=much", "expected a strength from 0 on, as in overstate=0.2; got 'overstate=much'"),
+        ("overstate=-1", "from 0 on"),
+        ("overstate=nan", "from 0 on"),
+        ("pretend=2", "expected a strength from 0 to 1, as in pretend=0.5"),
+        ("leave=2.5", "expected a whole number from 1 on, as in leave=3"),
+        ("boast=0", "expected a strength from 1 on"),
     ],
 )
 def test_a_strength_that_cant_be(kind, problem):
@@ -302,6 +345,16 @@ def test_honest_sites_that_are_unusual_can_be_planted(name):
     away = {"JOINS_LATE": range(5), "RETURNS": unusual.GAP}.get(name, ())
     assert [round_no for round_no, is_here in enumerate(there) if not is_here] == list(away)
     sites = load_sites("fundus6", scale="tiny")
-    if change := attack_of(kind).data:
-        data = change(sites[1])
+    attack = attack_of(kind)
+    if attack.data is not None:
+        data, honest = attack.data(sites[1]), sites[1]
         assert len(data.images) == len(data.masks) == len(data.files)
+        is_same = np.array_equal(data.masks, honest.masks) and np.array_equal(data.split.train, honest.split.train)
+        assert not is_same, "something about it is unusual"
+    elif attack.sends is not None:
+        honest = planted().hospital("site2")
+        for n, is_same in ((0, True), (unusual.SWITCH, False)):
+            odd, usual = (
+                site.train(honest.learner.initial, n, {}).params for site in (Impostor(honest, attack), honest)
+            )
+            assert np.array_equal(odd.vector, usual.vector) is is_same

@@ -306,32 +306,65 @@ def test_statistics_that_harm_nobody_are_used_to_the_last_bit(members, limits, i
 
 
 class Seeing(FakeSite):
-    """A site whose batches have the variance `variances[round]`; nobody is served worse by it."""
+    """A site whose batches have these means and variances, one of each for every round."""
 
-    def __init__(self, name, variances):
-        super().__init__(name, [1, 0, 0, 9], score=lambda w: 0.5)
-        self.variances = variances
+    def __init__(self, name, variances, means=None, score=lambda w: 0.5):
+        super().__init__(name, [1, 0, 0, 9], score=score)
+        self.variances, self.means = variances, means or [0.0] * len(variances)
 
     def train(self, w, round_no, moments, pull=None):
         trained = super().train(w, round_no, moments, pull)
         kept = 0.9**9  # Nine steps take over most of what was seen.
-        trained.params.vector[2] = kept * w.vector[2] + (1 - kept) * self.variances[round_no]
+        for i, seen in ((1, self.means[round_no]), (2, self.variances[round_no])):
+            trained.params.vector[i] = kept * w.vector[i] + (1 - kept) * seen
         return trained
 
 
-def asked_about(variances):
-    """The rounds in which the other sites are asked about a site that sees these variances."""
-    members = [*(Seeing(name, [1.0] * len(variances)) for name in "abc"), Seeing("d", variances)]
-    engine = ScriptedEngine(FedAvg(), members, lambda reply: reply, normalised(0.0))
-    found = list(rounds(FedAvg(), engine.federation.state, engine, len(variances)))
-    return [done.round_no for done in found if "d" in done.harms]
+def rounds_with(variances, means=None, score=lambda w: 0.5, says=lambda reply: reply):
+    """The rounds of a federation in which site d sees these statistics, and the others mean 0 and variance 1."""
+    members = [*(Seeing(name, [1.0] * len(variances), score=score) for name in "abc")]
+    members.append(Seeing("d", variances, means, score))
+    engine = ScriptedEngine(FedAvg(), members, says, normalised(0.0))
+    return list(rounds(FedAvg(), engine.federation.state, engine, len(variances)))
+
+
+def asked_about(variances, means=None, score=lambda w: 0.5):
+    """The rounds in which the other sites are asked about site d."""
+    return [done.round_no for done in rounds_with(variances, means, score) if "d" in done.harms]
 
 
 def test_nobody_is_asked_again_about_statistics_that_were_found_harmless_lately():
     assert asked_about([5.0] * 12) == [0, 5, 10], "every fifth round"
     assert asked_about([5.0, 5.2, 5.4, 5.2, 5.0]) == [0], "a little away from what was judged"
     assert asked_about([5.0, 5.0, 9.0, 9.0]) == [0, 2], "other statistics are judged at once"
-    assert asked_about([5.0, 6.0, 7.0, 7.9, 8.5]) == [0, 4], "small steps away from what was judged add up"
+    assert asked_about([5.0, 5.2, 5.4, 5.55, 5.7]) == [0, 4], "small steps away from what was judged add up"
+    assert asked_about([5.0] * 4, means=[0.0, 0.0, 3.0, 3.0]) == [0, 2], "means count too"
+
+
+def test_statistics_are_not_cleared_while_harm_could_not_be_seen():
+    assert asked_about([5.0] * 4, score=lambda w: 0.15) == [0, 1, 2, 3], "too low a score to lower"
+    assert asked_about([5.0] * 4, score=lambda w: 0.5 - 0.03 * float(w.vector[2])) == [0, 1, 2, 3], "a little harm"
+    assert rounds_with([5.0] * 4, score=lambda w: 0.5 - 0.03 * float(w.vector[2]))[-1].flags == {}
+
+
+def test_whose_statistics_are_left_out_is_asked_about_in_every_round():
+    found = rounds_with([9.0] * 4, score=likes_small_variances)
+    assert [done.state.strangers for done in found] == [("d",)] * 4
+    assert [done.state.cleared for done in found] == [{}] * 4
+
+
+def test_without_voters_nothing_is_cleared():
+    mute = lambda reply: replace(reply, scores=()) if reply.site in "ab" else reply  # noqa: E731
+    assert all(done.state.cleared == {} for done in rounds_with([5.0] * 3, says=mute))
+
+
+def test_what_was_cleared_outlives_a_checkpoint(tmp_path):
+    state = rounds_with([5.0])[-1].state
+    save_state(tmp_path / "state", state)
+    loaded = load_state(tmp_path / "state", FedAvg().begin("abcd", normalised(0.0)))
+    assert loaded.cleared.keys() == {"d"}
+    assert (loaded.cleared["d"].round_no, loaded.cleared["d"].weight) == (0, 0.25)
+    np.testing.assert_array_equal(loaded.cleared["d"].statistics, state.cleared["d"].statistics)
 
 
 def test_who_has_more_weight_than_when_it_was_judged_is_judged_again():

@@ -39,7 +39,7 @@ def test_every_method_with_every_norm_alone_and_personalised(context):
         ends = by_plan["gain_interval"][site] or (None, None)
         assert (low, high) == tuple(end and pytest.approx(100 * end) for end in ends)
     assert any(row[4] is not None and row[4] <= row[3] <= row[5] for row in gains.rows), "some site has enough cases"
-    assert any("compared with FedAvg's (recipe small)" in sentence for sentence in outcome.findings)
+    assert any("compared with FedAvg's (recipe small): " in sentence for sentence in outcome.findings)
 
 
 def test_the_planned_setting_is_the_one_of_a_run_without_an_experiment_file(context):

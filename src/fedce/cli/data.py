@@ -71,7 +71,7 @@ def inspect(target: Path, source: str | None, out: Path | None, assignments: tup
     if out is not None and out.is_dir():
         raise ConfigError(f"--out: {out} is a folder; give a file such as {out / 'data.html'}")
     named = {"data.source": source if is_file else str(target)}
-    config = Experiment(target if is_file else None, named, assignments).config()
+    config = Experiment(target if is_file else None, named, assignments).unplanned()
     from fedce.data import load_sites
     from fedce.data.inspection import inspect_sites
     from fedce.data.remarks import summary

@@ -49,6 +49,7 @@ def plan(
     """
     from fedce.base.config import written
     from fedce.base.files import write_sealed
+    from fedce.base.recipes import PLAN
     from fedce.present.terminal import Terminal
 
     terminal = Terminal(quiet=as_json)
@@ -60,6 +61,10 @@ def plan(
         raise ConfigError(f"--data {data} goes with an experiment file, but {sources[0]} is data; leave out one")
     source = data if file else None if sent else sources[0]
     tree = written(file, changes_of({"data.source": source, "data.scale": scale}, assignments))
+    if (recipe := tree.get("recipe", PLAN)) != PLAN:
+        raise ConfigError(
+            f'{file or "the command line"} states recipe = {recipe!r}; leave it out, or state recipe = "plan"'
+        )
     if fingerprint is not None:
         if sent:
             raise ConfigError("--fingerprint is made from images; give a folder of sites instead of fingerprints")
@@ -91,10 +96,11 @@ def sent_or_one(sources: Sequence[str]) -> list[Path]:
 
 def _fingerprint(tree: dict[str, Any], site: str | None, notice: Callable[[str], None]) -> dict[str, Any]:
     from fedce.base.config import parse
+    from fedce.base.recipes import SMALL
     from fedce.data.fingerprint import look_at
     from fedce.data.sites import site_names
 
-    config = parse(tree).data
+    config = parse({**tree, "recipe": SMALL}).data
     names = site_names(config)
     if site is None and len(names) > 1:
         raise ConfigError(f"--fingerprint: of which site? Add --site, one of {', '.join(names)}")

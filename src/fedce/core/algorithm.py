@@ -106,7 +106,7 @@ class State:
     strangers: tuple[str, ...] = ()
     """Sites whose running statistics did not enter `params`."""
     cleared: Mapping[str, Cleared] = field(default_factory=dict)
-    """Running statistics that were found harmless lately."""
+    """Running statistics that the other sites found harmless in the last rounds."""
     shortened: tuple[str, ...] = ()
     """Sites whose update entered `params` with another length than they sent."""
     expelled: tuple[str, ...] = ()

@@ -111,7 +111,7 @@ class CheckedAsk:
     strangers: tuple[str, ...] = ()
     """Sites whose running statistics are not used."""
     cleared: Mapping[str, Cleared] = field(default_factory=dict)
-    """Running statistics that were found harmless lately."""
+    """Running statistics that the other sites found harmless in the last rounds."""
     shortened: tuple[str, ...] = ()
     """Sites whose update was too long."""
     n_models: int = 0
@@ -190,12 +190,13 @@ class CheckedAsk:
         if trial is None:
             return usable
         self.far = trial.far
-        self.harms = trial.harms(self._scores(trial, [tasks[reply.site] for reply in trained]))
+        scores = self._scores(trial, [tasks[reply.site] for reply in trained])
+        self.harms = trial.harms(scores)
         harmful = [site for site, harm in self.harms.items() if is_harmful(harm, not tasks[site].has_its_statistics)]
         self.strangers = (*trial.far, *harmful)
-        # Without enough voters nothing was found, so that the question is put again.
-        used = {site: trial.judged[site] for site in self.harms}
-        self.cleared = {site: one for site, one in {**self.cleared, **used}.items() if site not in self.strangers}
+        asked = (*trial.sites, *trial.far)
+        before = {site: found for site, found in self.cleared.items() if site not in asked}
+        self.cleared = before | trial.harmless(self.harms, scores)
         tamed = without_statistics(trained, self.strangers)
         return [replace(reply, params=tamed.get(reply.site, reply.params)) for reply in usable]
 

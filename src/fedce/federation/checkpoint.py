@@ -33,7 +33,7 @@ def load_saved(path: Path, like: State) -> tuple[State, dict[str, Any] | None]:
     if about.get("layout") != layout.digest:
         raise RunError(f"{path} holds another network than [model] in the run's config.toml describes; was it edited?")
     try:
-        # Earlier versions wrote neither.
+        # Earlier versions wrote neither of these two.
         state = decode(like, {"rest": None, "cleared": {}, **about["state"]}, arrays, layout)
     except (ValueError, TypeError, KeyError) as error:
         raise RunError(f"{path} can't be used as a checkpoint ({error}){run_again(path.parent)}") from None

@@ -38,6 +38,8 @@ VARIANCE_FLOOR = 1e-5
 """Batch norm adds this to a variance before it divides by the root."""
 CLEARED_ROUNDS = 5
 """For this many rounds nobody is asked about statistics that the other sites found harmless, unless they move on."""
+LEAST_SCORE = 0.2
+"""While the other sites' models score less than this, most harm can't be seen, and nothing is found harmless."""
 FEWEST_VOTERS = 2
 """With fewer other sites, the effect of a site's statistics can't be judged."""
 
@@ -55,7 +57,7 @@ class Trial:
     far: Mapping[str, float]
     """Sites whose statistics are never used, and how far these are from the others'."""
     judged: Mapping[str, Cleared]
-    """What of `sites` is judged, as it is kept if it is found harmless."""
+    """For each of `sites` the batch statistics that are judged, as they are kept if they are found harmless."""
 
     def harms(self, scores: Mapping[str, Sequence[float]]) -> dict[str, float]:
         """By how much each site's statistics lower the median score of the other sites.
@@ -69,6 +71,12 @@ class Trial:
                 found[site] = median(votes)
         return found
 
+    def harmless(self, harms: Mapping[str, float], scores: Mapping[str, Sequence[float]]) -> dict[str, Cleared]:
+        """The judged statistics that lower the score by at most HARMLESS; none while the scores are too low to tell."""
+        if not scores or median(given[0] for given in scores.values()) < LEAST_SCORE:
+            return {}
+        return {site: self.judged[site] for site, harm in harms.items() if harm <= HARMLESS}
+
 
 def is_harmful(harm: float, was_harmful: bool) -> bool:
     """Whether a site's statistics are left out, given whether they were left out in the last round."""
@@ -76,7 +84,7 @@ def is_harmful(harm: float, was_harmful: bool) -> bool:
 
 
 def still_cleared(cleared: ClearedBySite, round_no: int) -> dict[str, Cleared]:
-    """What was found harmless lately."""
+    """The statistics that were found harmless in the last rounds."""
     return {site: found for site, found in cleared.items() if round_no - found.round_no < CLEARED_ROUNDS}
 
 
@@ -88,8 +96,8 @@ def trial_of(
 ) -> Trial | None:
     """The models by which the running statistics of these replies are judged; None if no judgement is needed.
 
-    `starts` are the models that the sites trained from, `weights` roughly the weights of the replies in the mean,
-    `cleared` what was found harmless lately: a site is asked about by how far its statistics moved on since then.
+    `starts` are the models that the sites trained from, `weights` roughly the weights of the replies in the mean. The
+    other sites are asked again about statistics that were `cleared` only if these moved on by enough since then.
     """
     models = models_of(replies)
     if len(models) <= FEWEST_VOTERS or models[0].layout.n_averaged == models[0].layout.n_trainable:
@@ -128,7 +136,7 @@ def trial_of(
         sites=tuple(replies[i].site for i in suspects),
         models=tuple(_with_statistics(common, values) for values in candidates) if suspects else (),
         far={replies[i].site: float(away_by[i]) for i in far},
-        judged={replies[i].site: Cleared(replies[i].round_no, float(rho[i]), rows[i]) for i in suspects},
+        judged={replies[i].site: Cleared(replies[i].round_no, float(rho[i]), rows[i].copy()) for i in suspects},
     )
 
 
@@ -155,8 +163,8 @@ def distances(
 ) -> NDArray[np.float64]:
     """How far each site's statistics (a row) are from known ones: the largest distance over the layers.
 
-    In batch norm's own measure: a mean in usual standard deviations of its channel, a variance as a multiple of the
-    known one, both in root mean square over a layer's channels. A channel counts for at most 2 FAR: a few channels that
+    In batch norm's own measure: a mean in usual standard deviations of its channel, a variance in usual variances, both
+    in root mean square over a layer's channels. A channel counts for at most 2 FAR: a few channels that
     are all but dead at most sites and alive at one must not make this site look impossible. A variance that is too
     small does no harm in a mean.
     """
@@ -164,8 +172,8 @@ def distances(
     for at_mean, at_variance in layout.running_statistics:
         means, variances = (slice(at.start - n, at.stop - n) for at in (at_mean, at_variance))
         shifts = np.abs(rows[:, means] - known[means]) / np.sqrt(usual[variances] + VARIANCE_FLOOR)
-        grown = (rows[:, variances] + VARIANCE_FLOOR) / (known[variances] + VARIANCE_FLOOR)
-        for away_by in (shifts, np.maximum(grown - 1.0, 0.0)):
+        grown = (rows[:, variances] - known[variances]) / (usual[variances] + VARIANCE_FLOOR)
+        for away_by in (shifts, np.maximum(grown, 0.0)):
             found = np.maximum(found, np.sqrt((np.minimum(away_by, 2 * FAR) ** 2).mean(axis=1)))
     return found
 

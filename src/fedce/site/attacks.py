@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import isfinite, nan
+from math import inf, isfinite, nan
 
 from fedce.base.errors import ConfigError, nearest
 from fedce.base.ranges import SCORE
@@ -36,7 +36,7 @@ def hospital(
         return Hospital(data, learner, classes, seed, measures)
     attack = attack_of(kind)
     if attack.is_of_one_hospital:
-        first = min(other for other, its in plant.items() if its == kind)
+        first = min(other for other, its in plant.items() if _is_same(its, kind))
         data = next((other for other in sites if other.name == first), None) or _not_here(kind, first)
         data = replace(data, name=name) if attack.trains_anew else data
     elif attack.clones:
@@ -58,7 +58,7 @@ def _sign_of(name: str, plant: Mapping[str, str]) -> int:
 
 def _place(name: str, plant: Mapping[str, str]) -> int:
     """The site's number among those that do the same."""
-    return sorted(site for site, kind in plant.items() if kind == plant[name]).index(name)
+    return sorted(site for site, kind in plant.items() if _is_same(kind, plant[name])).index(name)
 
 
 def is_there(task: Task, n_rounds: int, plant: Mapping[str, str]) -> bool:
@@ -83,6 +83,19 @@ class Tunable:
     """The strength that is used if none is stated."""
     strengths: tuple[float, ...]
     """What `benchmarks/attack_search.py` tries: at most eight."""
+    least: float = 0.0
+    most: float = inf
+    is_whole: bool = False
+
+    def problem_of(self, strength: float) -> str | None:
+        """What is expected instead of this strength; None if it can be used."""
+        if self.least <= strength <= self.most and isfinite(strength) and not (self.is_whole and strength % 1):
+            return None
+        kind, most = (
+            "a whole number" if self.is_whole else "a strength",
+            f" to {self.most:g}" if self.most < inf else " on",
+        )
+        return f"{kind} from {self.least:g}{most}"
 
 
 def attack_of(kind: str) -> Attack:
@@ -92,16 +105,21 @@ def attack_of(kind: str) -> Attack:
         return find(kind, ATTACKS, Attack, "fedce.attacks", "freerider.plant")
     if name not in TUNABLE:
         raise ConfigError(
-            f"freerider.plant: no attack {name!r} takes a strength{nearest(name, TUNABLE)}; those that do: "
+            f"freerider.plant: attack {name!r} takes no strength{nearest(name, TUNABLE)}; those that do: "
             + ", ".join(TUNABLE)
         )
     try:
         number = float(strength)
     except ValueError:
         number = nan
-    if not (isfinite(number) and number >= 0):
-        raise ConfigError(f"freerider.plant: expected a strength of at least 0, as in {name}=0.5; got {kind!r}")
+    if (expected := TUNABLE[name].problem_of(number)) is not None:
+        raise ConfigError(f"freerider.plant: expected {expected}, as in {name}={TUNABLE[name].chosen:g}; got {kind!r}")
     return TUNABLE[name].made(number)
+
+
+def _is_same(kind: str, other: str) -> bool:
+    """Whether two sites are accomplices: they do the same, perhaps with other strengths."""
+    return kind.partition("=")[0] == other.partition("=")[0]
 
 
 def attack_path(kind: str) -> str:
@@ -125,7 +143,7 @@ def said(
         return reply
     attack = attack_of(kind)
     if attack.votes is not None and reply.scores and len(reply.scores) == len(order):
-        mine = [i for i, site in enumerate(sites, 1) if (plant or {}).get(site) == kind]
+        mine = [i for i, site in enumerate(sites, 1) if _is_same((plant or {}).get(site, ""), kind)]
         places = [order.index(i) for i in range(len(order))]
         votes = attack.votes([reply.scores[place] for place in places], mine)
         lies = tuple(SCORE.nearest(votes[i]) for i in order)
@@ -158,6 +176,7 @@ TUNABLE: Mapping[str, Tunable] = {
         lambda part: Attack(f"reports {part:g} of every score", says=lies.pretends(part)),
         0.5,
         (0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.3, 0.1),
+        most=1,
     ),
     "invent": Tunable(
         lambda related: Attack(
@@ -206,7 +225,7 @@ TUNABLE: Mapping[str, Tunable] = {
         3,
         (1.2, 1.5, 1.8, 2, 2.5, 3, 4, 6),
     ),
-    "boast": Tunable(_boast, 16, (1.5, 2, 3, 4, 6, 8, 16, 64)),
+    "boast": Tunable(_boast, 16, (1.5, 2, 3, 4, 6, 8, 16, 64), least=1),
     "vary": Tunable(_vary, 0.02, (0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2)),
     "dilate": Tunable(
         lambda pixels: Attack(
@@ -214,6 +233,8 @@ TUNABLE: Mapping[str, Tunable] = {
         ),
         3,
         (1, 2, 3, 4, 5, 6, 8, 12),
+        least=1,
+        is_whole=True,
     ),
     "slander": Tunable(
         lambda by: Attack(f"votes that the model is {by:g} better without any honest site", votes=lies.slander(by)),
@@ -231,6 +252,8 @@ TUNABLE: Mapping[str, Tunable] = {
         lambda n: Attack(f"takes part in {n:g} rounds", there=lies.at_first(n)),
         3,
         (1, 2, 3, 4, 5, 7, 10, 15),
+        least=1,
+        is_whole=True,
     ),
     "mirror": Tunable(
         lambda times: Attack(

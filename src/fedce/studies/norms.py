@@ -164,8 +164,8 @@ def _weights_beside_the_norm(context: Context, found: Found) -> list[str]:
             shown = f"better with {', '.join(helps)}" if helps else ""
             level = f"{NO_DIFFERENCE} with {', '.join(not_shown)}" if not_shown else ""
             sentences.append(
-                f"The worst site by {titles['fedce']}'s weights, compared with {titles['fedavg']}'s ({setting}): "
-                f"{'; '.join(part for part in (shown, level) if part)}."
+                f"Each seed's worst site by {titles['fedce']}'s weights, compared with {titles['fedavg']}'s "
+                f"({setting}): {'; '.join(part for part in (shown, level) if part)}."
             )
     return sentences
 
