@@ -8,7 +8,7 @@ shares of the two runs, after the same number of rounds, are compared.
     python -m benchmarks.participation [--repeats 3]
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -66,16 +66,10 @@ class CheapSite:
 
 
 class Cheap:
-    """An engine for cheap sites."""
+    """An engine for cheap sites. Only those of the last round remember their model: FedCE asks for no other."""
 
-    def __init__(self, algorithm: FedCE, seed: int) -> None:
-        rng = np.random.default_rng(seed)
-        common = rng.normal(0, 1, N_WEIGHTS)
-        self.algorithm = algorithm
-        self.known: dict[str, CheapSite] = {}
-        for i in range(N_SITES):
-            own = rng.normal(0, 1.0 if i % RARE == 0 else rng.uniform(0.2, 0.6), N_WEIGHTS)
-            self.known[f"{i:04d}"] = CheapSite(f"{i:04d}", (common + own).astype(np.float32), seed)
+    def __init__(self, algorithm: FedCE, site_of: Callable[[str], CheapSite]) -> None:
+        self.algorithm, self.site_of = algorithm, site_of
         self.memories: dict[str, Memory | None] = {}
 
     def sites(self, known: Sequence[str]) -> tuple[str, ...]:
@@ -85,18 +79,26 @@ class Cheap:
         return tuple(sites)
 
     def ask(self, tasks: Sequence[Task]) -> list[Reply]:
-        replies = []
-        for task in tasks:
-            reply, memory = perform(self.algorithm, self.known[task.site], task, self.memories.get(task.site))
-            self.memories[task.site] = memory
-            replies.append(reply)
-        return replies
+        done = [perform(self.algorithm, self.site_of(task.site), task, self.memories.get(task.site)) for task in tasks]
+        self.memories = {reply.site: memory for reply, memory in done}
+        return [reply for reply, _ in done]
+
+
+def thousand(seed: int) -> dict[str, CheapSite]:
+    rng = np.random.default_rng(seed)
+    common = rng.normal(0, 1, N_WEIGHTS)
+    found = {}
+    for i in range(N_SITES):
+        own = rng.normal(0, 1.0 if i % RARE == 0 else rng.uniform(0.2, 0.6), N_WEIGHTS)
+        found[f"{i:04d}"] = CheapSite(f"{i:04d}", (common + own).astype(np.float32), seed)
+    return found
 
 
 def run(seed: int, n_rounds: int, draw: Draw | None) -> tuple[State, float, int]:
     """The last state, seconds, and how many honest sites the guard called bad at any time."""
-    engine = Cheap(Guarded(FedCE()), seed)
-    state = engine.algorithm.begin(tuple(engine.known), Params(LAYOUT, np.zeros(N_WEIGHTS, np.float32)))
+    sites = thousand(seed)
+    engine = Cheap(Guarded(FedCE()), sites.__getitem__)
+    state = engine.algorithm.begin(tuple(sites), Params(LAYOUT, np.zeros(N_WEIGHTS, np.float32)))
     start, bad = perf_counter(), set[str]()
     for done in rounds(engine.algorithm, state, engine, n_rounds, Rules(draw=draw)):
         state = done.state

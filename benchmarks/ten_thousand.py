@@ -8,59 +8,43 @@ is asked at least once. State is what a checkpoint holds after the last round.
 """
 
 import resource
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
 import numpy as np
 from benchmarks.figures import Figure, main
-from benchmarks.participation import RARE, CheapSite
+from benchmarks.participation import RARE, Cheap, CheapSite
 
 from fedce.algorithms import FedCE
 from fedce.core.draw import Draw
-from fedce.core.messages import Reply, Task
 from fedce.core.params import Entry, Layout, Params
-from fedce.core.site import Memory
 from fedce.federation.asking import Rules
 from fedce.federation.checkpoint import save_state
 from fedce.federation.loop import rounds
 from fedce.guard import Guarded
-from fedce.site.hospital import perform
 
 N_SITES, N_DRAWN, N_ROUNDS, N_WEIGHTS = 10_000, 100, 150, 100_000
 LAYOUT = Layout((Entry("w", (N_WEIGHTS,), "trainable"),))
 
 
-class Cheap:
-    """An engine whose sites are made when they are asked; only those of the last round remember their model."""
+def sites_of(seed: int) -> Callable[[str], CheapSite]:
+    """Sites that are made when they are asked."""
+    common = np.random.default_rng(seed).normal(0, 1, N_WEIGHTS)
 
-    def __init__(self, algorithm: FedCE, seed: int) -> None:
-        self.algorithm, self.seed = algorithm, seed
-        self.common = np.random.default_rng(seed).normal(0, 1, N_WEIGHTS)
-        self.memories: dict[str, Memory | None] = {}
-
-    def sites(self, known: Sequence[str]) -> tuple[str, ...]:
-        return tuple(known)
-
-    def here(self, sites: Sequence[str]) -> tuple[str, ...]:
-        return tuple(sites)
-
-    def ask(self, tasks: Sequence[Task]) -> list[Reply]:
-        done = [perform(self.algorithm, self._site(task.site), task, self.memories.get(task.site)) for task in tasks]
-        self.memories = {reply.site: memory for reply, memory in done}
-        return [reply for reply, _ in done]
-
-    def _site(self, name: str) -> CheapSite:
-        rng = np.random.default_rng([self.seed, int(name)])
+    def made(name: str) -> CheapSite:
+        rng = np.random.default_rng([seed, int(name)])
         own = rng.normal(0, 1.0 if int(name) % RARE == 0 else rng.uniform(0.2, 0.6), N_WEIGHTS)
-        return CheapSite(name, (self.common + own).astype(np.float32), self.seed)
+        return CheapSite(name, (common + own).astype(np.float32), seed)
+
+    return made
 
 
 def measure(repeats: int) -> list[Figure]:
     seconds, sizes = [], []
     for seed in range(repeats):
-        engine = Cheap(Guarded(FedCE()), seed)
+        engine = Cheap(Guarded(FedCE()), sites_of(seed))
         names = tuple(f"{i:05d}" for i in range(N_SITES))
         state = engine.algorithm.begin(names, Params(LAYOUT, np.zeros(N_WEIGHTS, np.float32)))
         taken = []
