@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -41,6 +41,8 @@ TASK = Task("a", 0, params([0.0], 0, 0))
 floats = st.floats(allow_nan=True, allow_infinity=True, width=64)
 scores = st.floats(0, 1)
 losses = st.floats(-1e6, 1e6)
+ENDLESS = np.float32([np.inf, 0, 0, 0, 0])
+"""What a diverged training may give; the border refuses it only after it has arrived."""
 vectors = arrays(np.float32, LAYOUT.size, elements=st.floats(width=32, allow_nan=True))
 names = st.text(min_size=1, max_size=20)
 json_values = st.recursive(
@@ -129,6 +131,7 @@ def test_a_task_arrives_as_it_was_sent(vector, models, rho, persist):
     assert [p.vector.tobytes() for p in (came.params, *came.models)] == [p.vector.tobytes() for p in sent]
 
 
+@example(ENDLESS, None, [], ENDLESS, "fp16")
 @given(vectors, st.none() | vectors, st.lists(vectors, max_size=3), vectors, st.sampled_from(["lossless", "fp16"]))
 def test_packed_models_arrive_as_they_were_sent(vector, held, models, answered, pack):
     base = None if held is None else params(held.tolist(), 1, 1)

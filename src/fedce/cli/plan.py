@@ -53,7 +53,7 @@ def plan(
     from fedce.present.terminal import Terminal
 
     terminal = Terminal(quiet=as_json)
-    sent = sent_or_one(sources)
+    sent = sent_or_one(sources, "one folder of sites, one experiment file")
     if out is not None and out.exists():
         raise ConfigError(f"--out: {out} exists already; choose another name, or delete it")
     file = Path(sources[0]) if sources[0].endswith(".toml") and not Path(sources[0]).is_dir() else None
@@ -83,14 +83,11 @@ def plan(
         click.echo(found.toml, nl=False)
 
 
-def sent_or_one(sources: Sequence[str]) -> list[Path]:
+def sent_or_one(sources: Sequence[str], one: str = "one folder of sites") -> list[Path]:
     """The fingerprints among the sources; none if there is one folder of sites, or a built-in federation."""
     sent = [Path(source) for source in sources if source.endswith(".json")]
     if (sent and len(sent) != len(sources)) or (len(sources) > 1 and not sent):
-        raise ConfigError(
-            "expected one folder of sites, one experiment file, or fingerprints (.json) alone, "
-            f"got {', '.join(sources)}"
-        )
+        raise ConfigError(f"expected {one}, or fingerprints (.json) alone, got {', '.join(sources)}")
     return sent
 
 

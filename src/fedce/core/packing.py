@@ -39,7 +39,7 @@ def packed(model: Params, base: Params | None = None, *, halves: bool = False) -
     """
     start = base.vector if base is not None else np.zeros_like(model.vector)
     n = model.layout.n_trainable
-    if halves and base is not None:
+    if halves and base is not None and np.isfinite(base.trainable).all() and np.isfinite(model.trainable).all():
         found = _halves(model.trainable.astype(np.float64) - base.trainable)
         if _same_bits(_moved(base.trainable, found), model.trainable):
             return _deflated(HALVES, [found.view("<u2"), _differences(model.vector[n:], start[n:])])

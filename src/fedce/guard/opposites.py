@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from fedce.guard.evidence import Updates
 
-CANCELS, OPPOSITE, ROUNDS_OPPOSITE = -0.2, -0.5, 5
+CANCELS, OPPOSITE, ROUNDS_OPPOSITE = -0.2, -0.6, 5
 """Two sites that cancel each other have a partial correlation below CANCELS in every round, and below OPPOSITE on
-average over at least this many rounds in a row; honest pairs come to -0.45 (SGD on few images, seed 2)."""
+average over at least this many rounds in a row. OPPOSITE lies half-way between the most extreme honest pair (-0.48) and
+two sites whose made-up direction is as long as their updates (-0.73); docs/trust.md has the runs."""
 MOST_UNEQUAL = 3.0
 """Directions cancel only if they are about equally long: what is left of one update may be this many times as long."""
 LEAST_SITES = 5
