@@ -20,7 +20,8 @@ from fedce.cli import main
 from fedce.data import load_sites
 from fedce.data.fingerprint import Fingerprint, Fingerprints, fingerprint_of, look_at
 from fedce.learning.networks import build
-from fedce.learning.planning import LARGEST, as_toml, completed_by, cost_of, plan_of, planned, tree_of
+from fedce.learning.planning import LARGEST, as_toml, completed_by, plan_of, planned, tree_of
+from fedce.learning.planning_cost import cost_of
 from support import write_site
 
 sides = st.integers(16, 4096)

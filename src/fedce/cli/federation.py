@@ -156,6 +156,7 @@ def _planned(name: str, sources: tuple[str, ...], notice: "Callable[[str], None]
     from fedce.base.config import written
     from fedce.cli.plan import sent_or_one
     from fedce.learning import planning
+    from fedce.learning.planning_cost import cost_of
 
     sent = sent_or_one(sources)
     known = (
@@ -163,7 +164,7 @@ def _planned(name: str, sources: tuple[str, ...], notice: "Callable[[str], None]
     )
     tree = written(None, {"data.source": name})
     planned = planning.completed_by(tree, planning.plan_of(known, tree))
-    cost = planning.cost_of(planned.config, known)
+    cost = cost_of(planned.config, known)
     head = [*planning.heading(known, cost, planned.config.data), "data.source is only a name here."]
     return planning.as_toml(planned, tree, head) + "\n", tuple(site.site for site in known.sites)
 

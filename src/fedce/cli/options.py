@@ -125,16 +125,6 @@ class Experiment:
 
         return load(self.file, changes | self.changes)
 
-    def unplanned(self) -> "Config":
-        """The experiment for a command that only looks at the data: nothing is planned, whatever the recipe."""
-        from fedce.base.config import parse, written
-        from fedce.base.recipes import PLAN, SMALL
-
-        tree = written(self.file, self.changes)
-        if tree.get("recipe") == PLAN:
-            tree["recipe"] = SMALL
-        return parse(tree, str(self.file) if self.file else None)
-
     @property
     def is_planned(self) -> bool:
         """Whether the file or the command line asks for a plan."""
@@ -142,6 +132,13 @@ class Experiment:
         from fedce.base.recipes import PLAN
 
         return written(self.file, self.changes).get("recipe") == PLAN
+
+    def unplanned(self) -> "Config":
+        """The experiment for a command that only looks at the data: nothing is planned, whatever the recipe."""
+        from fedce.base.config import load
+        from fedce.base.recipes import SMALL
+
+        return load(self.file, {**self.changes, "recipe": SMALL}) if self.is_planned else self.config()
 
     def planned(self, notice: Callable[[str], None]) -> "Config":
         """The experiment; missing keys are planned from the data if there is no file, or if its recipe is "plan"."""

@@ -208,10 +208,9 @@ def study(
 
     n_rounds, default_seeds, largest = size_of_study(scale)
     by_scale = {} if experiment.file or "recipe" in experiment.changes else {"rounds": n_rounds}
-    config = None if experiment.is_planned else experiment.config(**by_scale)
     with JobsDisplay(quiet=as_json) as display:
         display.notice(STARTING)
-        config = config or experiment.planned(display.notice)
+        config = experiment.planned(display.notice) if experiment.is_planned else experiment.config(**by_scale)
         from fedce import studies
         from fedce.base.files import read_sealed
         from fedce.present.pages.study import write_study_report

@@ -12,7 +12,6 @@ values that the statistics are moving towards are judged: the batch statistics t
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,10 +41,6 @@ LEAST_SCORE = 0.2
 """While the other sites' models score less than this, most harm can't be seen, and nothing is found harmless."""
 FEWEST_VOTERS = 2
 """With fewer other sites, the effect of a site's statistics can't be judged."""
-
-
-ClearedBySite = Mapping[str, Cleared]
-NOBODY: ClearedBySite = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -83,7 +78,7 @@ def is_harmful(harm: float, was_harmful: bool) -> bool:
     return harm > (HARMLESS if was_harmful else HARM)
 
 
-def still_cleared(cleared: ClearedBySite, round_no: int) -> dict[str, Cleared]:
+def still_cleared(cleared: Mapping[str, Cleared], round_no: int) -> dict[str, Cleared]:
     """The statistics that were found harmless in the last rounds."""
     return {site: found for site, found in cleared.items() if round_no - found.round_no < CLEARED_ROUNDS}
 
@@ -92,7 +87,7 @@ def trial_of(
     replies: Sequence[Reply],
     starts: Mapping[str, Params],
     weights: Mapping[str, float],
-    cleared: ClearedBySite = NOBODY,
+    cleared: Mapping[str, Cleared],
 ) -> Trial | None:
     """The models by which the running statistics of these replies are judged; None if no judgement is needed.
 

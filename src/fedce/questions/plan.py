@@ -11,7 +11,8 @@ from fedce.base.files import write_bytes
 from fedce.base.html import table_html
 from fedce.data.fingerprint import Fingerprints
 from fedce.learning.chosen import Chosen
-from fedce.learning.planning import Cost, as_toml, completed_by, cost_of, heading, plan_of
+from fedce.learning.planning import as_toml, completed_by, heading, plan_of
+from fedce.learning.planning_cost import Cost, cost_of
 
 
 @dataclass(frozen=True)
