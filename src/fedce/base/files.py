@@ -88,9 +88,21 @@ def read_json(path: Path) -> Any:
         raise RunError(f"{path} is not valid JSON ({error}); was it edited?") from None
 
 
+def sealed(value: Mapping[str, Any]) -> dict[str, Any]:
+    """A JSON object with the digest of its content in it."""
+    return {**value, DIGEST: _digest(value)}
+
+
+def unsealed(value: Any) -> dict[str, Any]:
+    """What `sealed` was given; ValueError if the content was changed or never had a digest."""
+    if not isinstance(value, dict) or DIGEST not in value or not _is_as_written(value := dict(value)):
+        raise ValueError("the content does not match its digest")
+    return value
+
+
 def write_sealed(path: Path, value: Mapping[str, Any]) -> None:
     """A JSON object that is read back by `read_sealed`, with the digest of its content in it."""
-    write_json(path, {**value, DIGEST: _digest(value)})
+    write_json(path, sealed(value))
 
 
 def read_sealed(path: Path) -> Any:

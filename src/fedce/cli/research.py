@@ -186,6 +186,12 @@ def compare(
 @click.option("--seeds", metavar="0,1,2", help="Training seeds; default by the scale.")
 @click.option("--methods", metavar="A,B,C", help="The algorithms to compare; default: the paper's.")
 @store_option
+@click.option(
+    "--results",
+    metavar="FILE",
+    type=PATH,
+    help="Also keep all trainings' results in FILE, and do not repeat those that it holds (several machines).",
+)
 @out_option("Default runs/study-NAME-DATA.")
 @trainings_option
 @json_option("the study")
@@ -197,6 +203,7 @@ def study(
     seeds: str | None,
     methods: str | None,
     store: Path,
+    results: Path | None,
     out: Path | None,
     workers: int,
     as_json: bool,
@@ -215,13 +222,16 @@ def study(
         from fedce.base.files import read_sealed
         from fedce.present.pages.study import write_study_report
         from fedce.questions.jobs import Store
+        from fedce.questions.results_file import ResultsFile
         from fedce.studies import writing
 
         names = studies.wanted(name)
-        kept = Store(store, display.notice)
+        kept = Store(store, display.notice, ResultsFile(results) if results else None)
         numbers = numbers_of(seeds or default_seeds)
         compared = tuple(methods.split(",")) if methods else studies.METHODS
         context = studies.Context(config, numbers, kept, compared, largest)
+        if results:
+            kept.read_in_full(studies.in_full(names, context))
         display.estimate(kept, studies.needed(names, context), workers, ask=False)
         outcomes = studies.conduct(names, context, workers, display.progress)
         folder = out or Path("runs") / f"study-{name.replace(':', '.')}-{Path(config.data.source).name}"

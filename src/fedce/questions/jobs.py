@@ -9,7 +9,7 @@ import multiprocessing
 import multiprocessing.connection
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -35,6 +35,7 @@ from fedce.federation.plan import FirstRound, Participants, resolve
 from fedce.federation.session import Observer, Result
 from fedce.learning.networks import choose_device
 from fedce.learning.pretrained import file_of
+from fedce.questions.results_file import Kept, ResultsFile
 from fedce.record.entries import Round
 from fedce.record.folder import RunFolder
 
@@ -66,10 +67,17 @@ class Store:
     1 None
     """
 
-    def __init__(self, folder: Path, notify: Notify = lambda message: None) -> None:
+    def __init__(self, folder: Path, notify: Notify = lambda message: None, results: ResultsFile | None = None) -> None:
         self.folder = folder
         self.notify = notify
+        self.results = results
+        """Also keeps the results of each training, and spares those whose results it has."""
         self._loaded: dict[str, Sites] = {}
+        self._read_in_full: set[Path] = set()
+
+    def read_in_full(self, configs: Iterable[Config]) -> None:
+        """Train these here even if their results are kept, because their ledgers or models will be read."""
+        self._read_in_full.update(map(self.path, configs))
 
     def sites(self, config: DataConfig) -> Sites:
         key = config.model_dump_json()
@@ -83,18 +91,43 @@ class Store:
 
     def path(self, config: Config) -> Path:
         """The folder of this training, whether or not it exists yet."""
+        text = json.dumps([_code_version(), versions(), self._key(config)], sort_keys=True)
+        return self.folder / f"{run_name(config)}-{sha256(text.encode()).hexdigest()[:16]}"
+
+    def _key(self, config: Config) -> str:
+        """Digest of what decides a training's results, except for the code."""
         resolved = resolve(config)
-        # The name does not depend on the data's path, because the fingerprints identify the data.
+        # It does not depend on the data's path, because the fingerprints identify the data.
         what = resolved.model_dump(mode="json", exclude={"engine": True, "tracking": True, "data": {"source"}})
         fingerprints = [site.fingerprint for site in self.sites(config.data)]
         device = str(choose_device(config.engine.device))
         weights = [digest_of(file_of(Path(resolved.model.start)))] if resolved.model.start else []
-        text = json.dumps([_code_version(), versions(), device, what, fingerprints, *weights], sort_keys=True)
-        return self.folder / f"{run_name(config)}-{sha256(text.encode()).hexdigest()[:16]}"
+        text = json.dumps([device, what, fingerprints, *weights], sort_keys=True)
+        return sha256(text.encode()).hexdigest()
 
     def finished(self, config: Config) -> Result | None:
         path = self.path(config)
-        return _result(path) if _is_finished(path) else None
+        if _is_finished(path):
+            return _result(path)
+        kept = self._kept(config) if path not in self._read_in_full else None
+        return Result(path, kept.results) if kept is not None else None
+
+    def _kept(self, config: Config) -> Kept | None:
+        return self.results.find(self._key(config), _code_version()) if self.results is not None else None
+
+    def n_by_other_code(self, configs: Sequence[Config]) -> int:
+        """How many of these trainings are results alone that another version of fedce, or of a library, left."""
+        elsewhere = [self._kept(config) for config in configs if not _is_finished(self.path(config))]
+        here = (_code_version(), versions())
+        return sum(kept is not None and (kept.code, kept.versions) != here for kept in elsewhere)
+
+    def _keep(self, config: Config, path: Path) -> None:
+        """Put a finished training into the file of results, if there is one and it lacks the training."""
+        if self.results is None or not _is_finished(path):
+            return
+        key, code = self._key(config), _code_version()
+        if (kept := self.results.find(key, code)) is None or kept.code != code:
+            self.results.add(Kept(key, run_name(config), code, versions(), _result(path).values))
 
     def rounds(self, config: Config) -> list[Round]:
         """The ledger's rounds of a training that is done."""
@@ -120,8 +153,9 @@ class Store:
         """The results of all these trainings; those that are missing are trained, each in its own process."""
         # Computed once: a study has hundreds of trainings, and each path takes a millisecond.
         paths = [self.path(config) for config in configs]
-        n_rounds = {path: config.n_rounds for path, config in zip(paths, configs, strict=True)}
-        missing = {path: config for path, config in zip(paths, configs, strict=True) if not _is_finished(path)}
+        by_path = dict(zip(paths, configs, strict=True))
+        n_rounds = {path: config.n_rounds for path, config in by_path.items()}
+        missing = {path: config for path, config in by_path.items() if self.finished(config) is None}
         wanted = list(missing.values())
         # The longest trainings start first, so that none of them is left alone at the end.
         wanted.sort(key=lambda config: -config.n_rounds * (10 if config.reconstruction else 1))
@@ -133,10 +167,14 @@ class Store:
 
         tell()
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for path in n_rounds.keys() - missing.keys():
+            self._keep(by_path[path], path)
         for path, round_no in _train_all(self, wanted, workers or default_workers(len(wanted) or 1)):
             done[path] = round_no
+            self._keep(by_path[path], path)
             tell()
-        return [_result(path) for path in paths]
+        found = {path: result for path, config in by_path.items() if (result := self.finished(config)) is not None}
+        return [found[path] for path in paths]
 
 
 def _result(path: Path) -> Result:

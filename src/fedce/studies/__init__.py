@@ -32,6 +32,7 @@ __all__ = [
     "built_in",
     "conduct",
     "in_all",
+    "in_full",
     "needed",
     "study_of",
     "wanted",
@@ -76,6 +77,12 @@ def needed(names: Sequence[str], context: Context) -> list[Config]:
     return list(by_path.values())
 
 
+def in_full(names: Sequence[str], context: Context) -> list[Config]:
+    """Those trainings of these studies whose ledgers or models are read."""
+    chosen = [study_of(name) for name in names]
+    return [config for study in chosen for config in (study.in_full or study.trainings)(context)]
+
+
 def about(names: Sequence[str], context: Context, command: str) -> dict[str, Any]:
     """What the numbers rest on: data, settings, command and versions."""
     n_images = sum(site.n_by_part["train"] for site in context.sites)
@@ -89,6 +96,11 @@ def about(names: Sequence[str], context: Context, command: str) -> dict[str, Any
     )
     if context.printed:
         size += f" The paper (recipe paper): {paper.SETTINGS}."
+    if n_other := context.store.n_by_other_code(trained := needed(names, context)):
+        size += (
+            f" The results of {n_other} of {len(trained)} trainings were made by another version of fedce or of a "
+            "library, or on another kind of machine, so that last digits may differ."
+        )
     name = Path(context.data).name
     return {
         "command": command,

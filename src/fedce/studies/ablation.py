@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from fedce.base.config import Config
-from fedce.studies.base import Context, Outcome, Picture, Study, Table, one_seed, other_metrics
+from fedce.studies.base import Context, Outcome, Picture, Study, Table, one_seed, other_metrics, results_alone
 from fedce.studies.contribution import truth_of
 from fedce.valuation.fairness import sample_std
 from fedce.valuation.standing import NO_DIFFERENCE, exceeds, said, standing
@@ -95,4 +95,4 @@ def _together(means: Mapping[str, Sequence[float]], spreads: Mapping[str, Sequen
     )
 
 
-STUDY = Study(TITLE, trainings, evaluate, order=7)
+STUDY = Study(TITLE, trainings, evaluate, results_alone, order=7)

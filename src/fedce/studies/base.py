@@ -159,8 +159,16 @@ class Study:
     """Gives all trainings that the study needs; the store keeps them, so that none is repeated."""
     evaluate: Callable[[Context], Outcome]
     """Gives the outcome; called when all trainings are finished."""
+    in_full: Callable[[Context], Sequence[Config]] | None = None
+    """Gives those of the trainings whose ledgers or models the study reads; None: it reads all. Of the others, results
+    that another machine left are enough."""
     order: int | None = None
     """The study's place in `fedce study all`; None: the study is conducted only when it is named."""
+
+
+def results_alone(context: Context) -> list[Config]:
+    """For a study that reads no ledger and no model."""
+    return []
 
 
 def other_metrics(context: Context, rows: Sequence[Row]) -> list[Table]:

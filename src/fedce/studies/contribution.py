@@ -8,7 +8,7 @@ from fedce.base.config import Config
 from fedce.questions import compare as comparing
 from fedce.questions import value as valuing
 from fedce.studies import paper
-from fedce.studies.base import Cell, Context, Outcome, Study, Table, best
+from fedce.studies.base import Cell, Context, Outcome, Study, Table, best, results_alone
 from fedce.valuation import shapley
 from fedce.valuation.agreement import Interval, agreement, bootstrap_agreement
 from fedce.valuation.standing import NO_DIFFERENCE, exceeds
@@ -275,4 +275,4 @@ def _own_drops(context: Context) -> dict[str, float]:
     return {site: whole[site] - _dice_by_site(context, (site,))[site] for site in context.names}
 
 
-STUDY = Study(TITLE, trainings, evaluate, order=3)
+STUDY = Study(TITLE, trainings, evaluate, results_alone, order=3)

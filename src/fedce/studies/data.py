@@ -3,7 +3,7 @@
 from fedce.base.config import Config
 from fedce.data.inspection import Inspection, inspect_sites
 from fedce.data.remarks import most_different, summary
-from fedce.studies.base import Cell, Context, Outcome, Picture, Study, Table
+from fedce.studies.base import Cell, Context, Outcome, Picture, Study, Table, results_alone
 
 TITLE = "Data: intensity distributions (the paper's Fig. 3)"
 
@@ -60,4 +60,4 @@ def _picture(found: Inspection) -> Picture:
     )
 
 
-STUDY = Study(TITLE, trainings, evaluate, order=9)
+STUDY = Study(TITLE, trainings, evaluate, results_alone, order=9)

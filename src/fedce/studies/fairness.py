@@ -7,7 +7,7 @@ from statistics import fmean
 from fedce.base.config import Config
 from fedce.questions import compare as comparing
 from fedce.studies import paper
-from fedce.studies.base import Cell, Context, Outcome, Study, Table
+from fedce.studies.base import Cell, Context, Outcome, Study, Table, results_alone
 from fedce.valuation.standing import exceeds, said, standing
 
 TITLE = "Performance fairness (the paper's Table 2)"
@@ -117,4 +117,4 @@ def _who_loses(row: comparing.Row, alone: comparing.Row) -> list[str]:
     return [site for site, own in row.dice_by_seed.items() if exceeds(alone.dice_by_seed[site], own)]
 
 
-STUDY = Study(TITLE, trainings, evaluate, order=2)
+STUDY = Study(TITLE, trainings, evaluate, results_alone, order=2)

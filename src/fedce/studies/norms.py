@@ -14,7 +14,7 @@ from fedce.base.recipes import PLAN, PLANNED_IF_NEEDED
 from fedce.base.recipes import PLANNED as ALWAYS_PLANNED
 from fedce.base.tables import WorthConfig
 from fedce.learning.planning import planned
-from fedce.studies.base import Cell, Context, Outcome, Study, Table, one_seed
+from fedce.studies.base import Cell, Context, Outcome, Study, Table, one_seed, results_alone
 from fedce.valuation.fairness import sample_std
 from fedce.valuation.standing import NO_DIFFERENCE, exceeds, said, standing
 
@@ -170,4 +170,4 @@ def _weights_beside_the_norm(context: Context, found: Found) -> list[str]:
     return sentences
 
 
-STUDY = Study(TITLE, trainings, evaluate)
+STUDY = Study(TITLE, trainings, evaluate, results_alone)

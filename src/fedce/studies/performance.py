@@ -6,7 +6,7 @@ from statistics import fmean
 from fedce.base.config import Config
 from fedce.questions.compare import Row
 from fedce.studies import paper
-from fedce.studies.base import Cell, Context, Outcome, Study, Table, one_seed, other_metrics
+from fedce.studies.base import Cell, Context, Outcome, Study, Table, one_seed, other_metrics, results_alone
 from fedce.valuation.fairness import sample_std
 from fedce.valuation.standing import NO_DIFFERENCE, Standing, exceeds, said, standing
 
@@ -139,4 +139,4 @@ def _against(alone: Row, means: Mapping[str, Sequence[float]], title_of: Callabl
     return f"Training alone reaches {100 * alone.mean:.1f} % on average; {'; '.join(parts)}."
 
 
-STUDY = Study(TITLE, trainings, evaluate, order=1)
+STUDY = Study(TITLE, trainings, evaluate, results_alone, order=1)

@@ -10,7 +10,7 @@ from fedce.base.tables import AlgorithmConfig, FreeRiderConfig, Guard, WorthConf
 from fedce.base.words import install_command
 from fedce.federation.session import Result
 from fedce.site.attacks import ATTACKS, attack_of
-from fedce.studies.base import Cell, Context, Outcome, Study, Table
+from fedce.studies.base import Cell, Context, Outcome, Study, Table, results_alone
 
 TITLE = "Robustness: sites that cheat"
 SINGLE, PAIRED = ({kind: a.words for kind, a in ATTACKS.items() if a.is_paired is paired} for paired in (False, True))
@@ -243,4 +243,4 @@ def _name(case: Case) -> str:
     return f"{case.kind} x{len(case.attackers)}"
 
 
-STUDY = Study(TITLE, trainings, evaluate)
+STUDY = Study(TITLE, trainings, evaluate, results_alone)

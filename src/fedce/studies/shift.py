@@ -5,7 +5,7 @@ from statistics import fmean
 
 from fedce.base.config import Config
 from fedce.studies import paper
-from fedce.studies.base import Context, Outcome, Picture, Study, Table
+from fedce.studies.base import Context, Outcome, Picture, Study, Table, results_alone
 from fedce.valuation.standing import NO_DIFFERENCE, exceeds
 
 TITLE = "Distribution shift: shares with and without a site"
@@ -94,4 +94,4 @@ def renormalised(shares: dict[str, float], left: str) -> dict[str, float]:
     return {site: share / rest for site, share in shares.items() if site != left}
 
 
-STUDY = Study(TITLE, trainings, evaluate, order=6)
+STUDY = Study(TITLE, trainings, evaluate, results_alone, order=6)

@@ -51,6 +51,14 @@ def trainings(context: Context) -> list[Config]:
     return found
 
 
+def in_full(context: Context) -> list[Config]:
+    """The trainings with all sites, from whose rounds estimates follow."""
+    whole = [
+        _seeded(_whole(context, federation), seed) for federation in federations(context) for seed in context.seeds
+    ]
+    return [*whole, *(_short(context, federation) for federation in _with_shapley(context))]
+
+
 def federations(context: Context) -> list[Federation]:
     """All that can be drawn, and those of the folder that the study is called with."""
     if context.data in BUILT_IN:
@@ -334,4 +342,4 @@ def _text(value: float | None) -> str:
     return "no defined number" if value is None else f"{value:.2f}"
 
 
-STUDY = Study(TITLE, trainings, evaluate)
+STUDY = Study(TITLE, trainings, evaluate, in_full)
