@@ -3,10 +3,13 @@
 import click
 
 from fedce import __version__
+from fedce.base.garbage import search_rarely_until_imported
 from fedce.cli import data, federation, keys, plan, record, research, run, use
 from fedce.cli.examples import show_examples
 
 __all__ = ["main"]
+
+search_rarely_until_imported()
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

@@ -20,6 +20,7 @@ from time import monotonic, sleep
 from fedce.base.config import dumps, load
 from fedce.base.errors import EngineError, ReplyError
 from fedce.base.files import locked, private_folder
+from fedce.base.garbage import search_rarely_until_imported
 from fedce.base.tables import BUILT_IN
 from fedce.site.wire import Parcel
 
@@ -128,4 +129,5 @@ def _is_alive(pid: int) -> bool:
 
 
 if __name__ == "__main__":
+    search_rarely_until_imported()
     main()

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from fedce.base.config import Config
 from fedce.base.errors import ConfigError, DataError
+from fedce.base.garbage import imported
 from fedce.base.tables import TrainConfig
 from fedce.core.params import KINDS, MAX_EXACT_COUNT, Entry, Kind, Layout, Params, Vector
 from fedce.core.scoring import Counts
@@ -97,6 +98,7 @@ class Learner:
         self.device = device
         self.network = network.to(device)
         self._format = speed_up(network)
+        imported()
         self.loss = make_loss(config.loss, config.loss_options, config.class_weights).to(device)
         self._flat, self._gradient, self._counters = self._bind()
         self._trainable = nn.Parameter(self._flat[: self.layout.n_trainable])
