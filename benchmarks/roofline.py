@@ -5,23 +5,31 @@ layer's forward and backward pass is timed by itself, with the tensors that it h
 its shapes: operations of the convolutions, and bytes that must be read and written if nothing is kept in a cache. The
 peaks are of this machine, in the same run: a product of two matrices, and a copy of 128 MiB.
 
+The same step is also taken by MONAI's network as it is, by that network compiled (torch.compile, in channels last), and
+by ours in bf16 (train.amp). Compiling takes the seconds that are shown, in every process that finds no compiled files.
+
 Everything is measured in CPU seconds with one thread; a value is the best of several calls.
 
     python -m benchmarks.roofline [--repeats 3]
 """
 
+import os
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from time import process_time
+from time import perf_counter, process_time
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
 from benchmarks.figures import Figure, main
 from torch import Tensor, nn
 
-from fedce.base.config import parse
+from fedce.base.config import Config, parse
+from fedce.data.shape import patch_of
 from fedce.learning.learner import Learner, learner_for
+from fedce.learning.networks import build
 
 CASES = {"64x64": (64, 64), "128x128": (128, 128), "256x256": (256, 256), "3-D patch": (64, 64, 16)}
 N_CALLS = 5
@@ -90,10 +98,9 @@ class Layer:
         return forward, best(lambda: torch.autograd.grad(made, inputs, gradient, retain_graph=True))
 
 
-def learner_at(size: tuple[int, ...]) -> Learner:
+def config_at(size: tuple[int, ...]) -> Config:
     volumes = {"dims": 3, "patch": list(size)} if len(size) == 3 else {}
-    config = parse({"data": {"source": "volume6" if volumes else "fundus6", "scale": "tiny", **volumes}})
-    return learner_for(config, 3, 2, torch.device("cpu"), size)
+    return parse({"data": {"source": "volume6" if volumes else "fundus6", "scale": "tiny", **volumes}})
 
 
 def layers_of(learner: Learner, images: Tensor) -> list[Layer]:
@@ -116,7 +123,8 @@ def layers_of(learner: Learner, images: Tensor) -> list[Layer]:
 
 def figures_of(case: str, size: tuple[int, ...]) -> dict[str, tuple[float, str]]:
     """What is measured of one size: name to value and unit."""
-    learner, n = learner_at(size), 8 if len(size) == 2 else 2
+    config, n = config_at(size), 8 if len(size) == 2 else 2
+    learner = learner_for(config, 3, 2, torch.device("cpu"), size)
     found: dict[str, tuple[float, str]] = {}
     images = torch.rand(n, 3, *size).contiguous(memory_format=learner._format)
     masks = (torch.rand(n, 2, *size) > 0.5).float()
@@ -141,6 +149,7 @@ def figures_of(case: str, size: tuple[int, ...]) -> dict[str, tuple[float, str]]
     for name, i in (("first convolution", convolutions[0]), ("last convolution", convolutions[-1])):
         found[f"{case}: {name}, share of the step"] = sum(seconds[i]) / whole, "x"
         found[f"{case}: {name}"] = 3 * layers[i].operations / sum(seconds[i]) / 1e9, "GFLOP/s"
+    found |= other_ways(case, config, learner, images, masks, whole)
     rest = 1 - sum(map(sum, seconds)) / whole
     found[f"{case}: loss, concatenations and the rest, share of the step"] = max(rest, 0.0), "x"
     found[f"{case}: a step, forward and backward"] = 1e3 * whole, "ms"
@@ -156,6 +165,35 @@ def figures_of(case: str, size: tuple[int, ...]) -> dict[str, tuple[float, str]]
             forward / best(lambda: [learner.counts([params], data) for _ in range(4)]),
             "x",
         )
+    return found
+
+
+def other_ways(
+    case: str, config: Config, learner: Learner, images: Tensor, masks: Tensor, ours: float
+) -> dict[str, tuple[float, str]]:
+    """The same step without our ways around slow paths, compiled, and in bf16; each over ours."""
+
+    def step(network: Callable[[Tensor], Tensor]) -> float:
+        def one() -> None:
+            learner.loss(network(images).float(), masks).backward()
+
+        one()
+        return best(one)
+
+    def in_bf16(given: Tensor) -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            made: Tensor = learner.network(given)
+        return made
+
+    plain = build(config.model, 3, 2, config.seed, patch_of(config.data))
+    found = {f"{case}: MONAI's network as it is / ours": (step(plain) / ours, "x")}
+    found[f"{case}: in bf16 / ours"] = step(in_bf16) / ours, "x"
+    start = perf_counter()
+    with tempfile.TemporaryDirectory() as folder, patch.dict(os.environ, {"TORCHINDUCTOR_CACHE_DIR": folder}):
+        compiled = torch.compile(plain.to(memory_format=learner._format))
+        compiled(images).sum().backward()
+        found[f"{case}: compiling"] = perf_counter() - start, "s"
+        found[f"{case}: compiled / ours"] = step(compiled) / ours, "x"
     return found
 
 
