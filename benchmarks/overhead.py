@@ -1,10 +1,10 @@
 """A round of the local engine over a plain PyTorch loop that does the same work, with one worker and with two.
 
 The loop is FedCE as one would write it in a script (benchmarks/contestants/bare_loop.py): networks and optimizers of
-each site, state dicts, the same batches, the same two validations a round, no records, no ballots. fundus6, whose sites
-are as unequal as the paper's. Loop and engine take turns, so that the machine's load cancels. The loop has a process of
-its own, because the engine changes how its process keeps memory. A run's figure is its median round, ledger and
-checkpoints included: seconds, and with one worker CPU seconds.
+each site, state dicts, the same batches, the same two validations a round, no records, no guard, no ballots. The engine
+does the same, and once more with the guard. fundus6, whose sites are as unequal as the paper's. All take turns, so that
+the machine's load cancels. The loop has a process of its own, because the engine changes how its process keeps memory.
+A run's figure is its median round, ledger and checkpoints included: seconds, and with one worker CPU seconds.
 
 The largest site limits what two workers can reach: a round can't end before its largest site.
 
@@ -79,14 +79,14 @@ def loop(size: int, n_workers: int) -> float:
     return float(json.loads(shown.splitlines()[-1]))
 
 
-def engine(size: int, n_workers: int) -> tuple[float, float]:
+def engine(size: int, n_workers: int, guard: str = "off") -> tuple[float, float]:
     """Seconds of a round; and the most that two workers could gain over one, by the seconds of each site."""
     ends: list[float] = []
     clock, sites = clock_for(n_workers), sites_at(size)
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
         observer = Observer(start=lambda *_: ends.append(clock()), round=lambda _: ends.append(clock()))
-        settings = {"recipe": "small", "engine.workers": n_workers, "worth.every": 0}
+        settings = {"recipe": "small", "engine.workers": n_workers, "worth.every": 0, "guard": guard}
         fedce.run(sites, rounds=ROUNDS[size], out=out, progress=observer, settings=settings)
         rounds = [[facts.seconds for facts in done.sites.values()] for done in RunFolder(out).rounds()]
     possible = median(sum(seconds) / max(sum(seconds) / 2, max(seconds)) for seconds in rounds[1:])
@@ -107,6 +107,7 @@ def measure(repeats: int) -> list[Figure]:
                 "loop 2": loop(64, 2),
                 "engine 2": engine(64, 2)[0],
                 "possible": possible,
+                "guarded": engine(64, 1, "standard")[0],
                 **sizes,
             }
         )
@@ -120,6 +121,7 @@ def measure(repeats: int) -> list[Figure]:
         Figure("the same, images of 256x256", ratio("engine 256", "loop 256"), at_most=0.75),
         Figure("engine / plain loop in two processes, two workers", ratio("engine 2", "loop 2"), at_most=1.10),
         Figure("one worker / two workers, unequal sites", ratio("engine 1", "engine 2"), at_least=1.8),
+        Figure("the engine with the guard / without, in a run's first rounds", ratio("guarded", "engine 1")),
         Figure("the most that could be, by the sites' own seconds", [run["possible"] for run in found]),
         Figure("plain loop: one process / two", ratio("loop 1", "loop 2")),
         Figure("a round of the engine, one worker", [run["engine 1"] for run in found], "s"),

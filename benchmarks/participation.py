@@ -9,60 +9,29 @@ shares of the two runs, after the same number of rounds, are compared.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from time import perf_counter
 
 import numpy as np
+from benchmarks.cheap import CheapSite
 from benchmarks.figures import Figure, main
-from numpy.typing import NDArray
 from scipy.stats import pearsonr, spearmanr
 
 from fedce.algorithms import FedCE
 from fedce.core.algorithm import State
 from fedce.core.draw import Draw
-from fedce.core.messages import Evaluation, Reply, Task
+from fedce.core.messages import Reply, Task
 from fedce.core.params import Entry, Layout, Params
-from fedce.core.site import Memory, Moments, Pull, Trained
+from fedce.core.site import Memory
 from fedce.federation.asking import Rules
 from fedce.federation.loop import rounds
 from fedce.guard import Guarded
-from fedce.site.hospital import perform, round_seed
+from fedce.site.hospital import perform
 
 N_SITES, N_DRAWN, N_ROUNDS = 1000, 50, 200
 N_WEIGHTS = 256
 RARE = 20
 """Every site whose number is a multiple of this is rare."""
 LAYOUT = Layout((Entry("w", (N_WEIGHTS,), "trainable"),))
-
-
-@dataclass(frozen=True)
-class CheapSite:
-    """Wants certain weights, and trains towards them with noise; its score falls with the distance from them."""
-
-    name: str
-    wanted: NDArray[np.float32]
-    seed: int
-    n_train: int = 40
-
-    def train(self, params: Params, round_no: int, moments: Moments, pull: Pull | None = None) -> Trained:
-        rng = np.random.default_rng(round_seed(self.seed, self.name, round_no))
-        step = 0.1 * (self.wanted - params.vector) + rng.normal(0, 0.01, len(self.wanted)).astype(np.float32)
-        return Trained(Params(params.layout, params.vector + step), self.loss(params), {})
-
-    def loss(self, params: Params) -> float:
-        return float(np.square(params.vector - self.wanted).mean())
-
-    def score(self, params: Params) -> float:
-        return float(np.exp(-self.loss(params)))
-
-    def scores(self, models: Sequence[Params]) -> tuple[float, ...]:
-        return tuple(map(self.score, models))
-
-    def score_replicates(self, params: Params) -> tuple[float, ...]:
-        return ()
-
-    def evaluate(self, params: Params, without: Params | None) -> Evaluation:
-        return Evaluation(self.score(params), {"all": self.score(params)}, self.score(without) if without else None)
 
 
 class Cheap:

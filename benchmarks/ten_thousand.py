@@ -1,6 +1,6 @@
 """Ten thousand sites on one server, a hundred drawn for each round: seconds and memory of the real loop.
 
-The sites are cheap (benchmarks/participation.py) and made when they are asked, so that the memory is the server's: the
+The sites are cheap (benchmarks/cheap.py) and made when they are asked, so that the memory is the server's: the
 common model, a round's replies, and what the loop, the guard and FedCE keep of every site that they have met. Each site
 is asked at least once. State is what a checkpoint holds after the last round.
 
@@ -14,8 +14,9 @@ from statistics import median
 from tempfile import TemporaryDirectory
 
 import numpy as np
+from benchmarks.cheap import CheapSite
 from benchmarks.figures import Figure, main
-from benchmarks.participation import RARE, Cheap, CheapSite
+from benchmarks.participation import RARE, Cheap
 
 from fedce.algorithms import FedCE
 from fedce.core.draw import Draw

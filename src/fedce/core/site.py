@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any, Protocol
 
 import numpy as np
@@ -162,3 +163,8 @@ def evaluate_global(site: Site, task: Task, memory: Memory | None) -> Reply:
 def evaluate_own(site: Site, task: Task, own: Params, without: Params | None = None) -> Reply:
     """Evaluate the site's own model, and send it along."""
     return Reply(site.name, task.round_no, site.n_train, params=own, evaluation=site.evaluate(own, without))
+
+
+def round_seed(seed: int, site: str, round_no: int) -> int:
+    """A seed of its own for each site and round, so that no random state has to be kept."""
+    return int.from_bytes(sha256(f"{seed}/{site}/{round_no}".encode()).digest()[:8]) >> 1

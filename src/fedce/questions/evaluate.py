@@ -14,6 +14,7 @@ from fedce.base.tables import BUILT_IN, DataConfig
 from fedce.core.messages import CaseScores
 from fedce.core.params import Params
 from fedce.core.scoring import LEVEL, dice_interval
+from fedce.core.site import round_seed
 from fedce.data.labels import classes_for_others
 from fedce.data.pixels import with_channels
 from fedce.data.shape import settled
@@ -27,7 +28,7 @@ from fedce.questions.evaluated import DICE_HEADING, AtSite, Evaluated, OfClass, 
 from fedce.questions.loading import Loaded, Which, check_names_no_code, load_model
 from fedce.record.folder import RunFolder
 from fedce.site.cases import cases_csv
-from fedce.site.hospital import Hospital, Tested, images_of, round_seed
+from fedce.site.hospital import Hospital, Tested, images_of
 
 METRICS = (DICE, "hd95", "surface_dice", "volume_difference")
 """What is measured unless the command names other metrics."""

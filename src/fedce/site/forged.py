@@ -7,8 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedce.core.params import Params
-from fedce.core.site import Moments, Pull, Trained
-from fedce.site.hospital import round_seed
+from fedce.core.site import Moments, Pull, Trained, round_seed
 from fedce.site.impostor import Impostor, Sends
 
 NOISE = 1e-3

@@ -3,7 +3,6 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from hashlib import sha256
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -22,7 +21,7 @@ from fedce.core.messages import CaseScores, Evaluation, Measured, Member, Reply,
 from fedce.core.packing import rounded
 from fedce.core.params import Layout, Params, Vector, completed, part_of
 from fedce.core.scoring import MIN_CASES, Floats, Grouping, dice_interval
-from fedce.core.site import Compared, Memory, Moments, Pull, Site, Trained
+from fedce.core.site import Compared, Memory, Moments, Pull, Site, Trained, round_seed
 from fedce.data import SiteData
 from fedce.learning.batches import Images
 from fedce.learning.learner import Learner, check_finite
@@ -234,11 +233,6 @@ class _Scored:
 
     batch: Images
     grouping: Grouping
-
-
-def round_seed(seed: int, site: str, round_no: int) -> int:
-    """A seed of its own for each site and round, so that no random state has to be kept."""
-    return int.from_bytes(sha256(f"{seed}/{site}/{round_no}".encode()).digest()[:8]) >> 1
 
 
 def perform(
