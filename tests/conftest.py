@@ -1,5 +1,6 @@
 """What tests share: one small finished run, and the rule that CI skips nothing."""
 
+import gc
 import json
 import locale
 import os
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+import quick_start.sitecustomize
 from fedce.cli import main
 from processes import with_small_recipe
 
@@ -17,6 +19,9 @@ from processes import with_small_recipe
 os.environ["FEDCE_KEY"] = str(Path(tempfile.mkdtemp(prefix="fedce-key-")) / "key.pem")
 # Tests share the cores, and threads that wait for a core that another test has spin: that took nine times as long.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    [str(Path(quick_start.sitecustomize.__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+)
 LOCALE = locale.setlocale(locale.LC_ALL)
 
 
@@ -24,6 +29,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What takes longest first: at the end of it the other worker takes over what is left."""
     folders = ("engine", "e2e")
     items.sort(key=lambda item: folders.index(item.path.parent.name) if item.path.parent.name in folders else 2)
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays to the end: forked processes need not copy it only because the collector looked at it."""
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
