@@ -221,6 +221,18 @@ def stopping_after(round_no: int) -> Observer:
 HOSPITALS = ("east", "north", "south")
 PLANNED = ("--rounds", "3", "--set", "model.channels=[4,8]", "--alone")
 """A quick run by the plan, which has no recipe of its own."""
+OF_VOLUMES = {
+    "data.source": "volume6",
+    "data.scale": "tiny",
+    "data.sites": ["site2", "site4", "site6"],
+    "train.augment": "standard",
+    "model.channels": [4, 8],
+    "recipe": "small",
+    "rounds": 4,
+    "alone": True,
+}
+VOLUMES = [part for key, value in OF_VOLUMES.items() for part in ("--set", f"{key}={json.dumps(value)}")]
+"""A quick run of volumes: as keys of the experiment, and as options of the command line."""
 
 
 def events_of(folder: Path) -> list[str]:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from support import HOSPITALS, PLANNED, write_site
+from support import HOSPITALS, PLANNED, VOLUMES, write_site
 
 
 @pytest.fixture(scope="session")
@@ -16,17 +16,17 @@ def images(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def local(tmp_path_factory, images: Path, fedce) -> Path:
-    out = tmp_path_factory.mktemp("local") / "run"
-    run = fedce("run", "--data", images, "--rounds", 3, "--set", "model.channels=[4,8]", "--workers", 1, "--out", out)
+def planned(tmp_path_factory, images: Path, fedce) -> Path:
+    """As a new user would: by the plan, with norms that stay at the sites, and each site alone beside it."""
+    out = tmp_path_factory.mktemp("planned") / "run"
+    run = fedce("run", "--data", images, *PLANNED, "--set", "recipe=plan", "--workers", 1, "--out", out)
     assert run.exit_code == 0, run.output
     return out
 
 
 @pytest.fixture(scope="session")
-def planned(tmp_path_factory, images: Path, fedce) -> Path:
-    """As a new user would: by the plan, with norms that stay at the sites, and each site alone beside it."""
-    out = tmp_path_factory.mktemp("planned") / "run"
-    run = fedce("run", "--data", images, *PLANNED, "--set", "recipe=plan", "--workers", 1, "--out", out)
+def volumes(tmp_path_factory, fedce) -> Path:
+    out = tmp_path_factory.mktemp("volumes") / "run"
+    run = fedce("run", *VOLUMES, "--workers", 1, "--out", out)
     assert run.exit_code == 0, run.output
     return out

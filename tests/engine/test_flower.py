@@ -8,7 +8,6 @@ import secrets
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from time import sleep
 
@@ -32,7 +31,7 @@ from fedce.record.entries import Join
 from fedce.record.folder import RunFolder
 from fedce.site.wire import Parcel
 from sockets import Watcher, connections_of, is_outside, wait_for
-from support import HOSPITALS, PLANNED, events_of
+from support import HOSPITALS, OF_VOLUMES, PLANNED, events_of
 from tls import write_certificates, write_node_key
 
 SMALL = {"model.channels": [4, 8], "rounds": 3}
@@ -82,52 +81,42 @@ def test_the_watcher_sees_what_goes_outside():
         process.wait()
 
 
-@pytest.fixture
-def coordinator(tmp_path: Path, images: Path) -> Iterator[Coordinator]:
-    made = Coordinator(tmp_path, {**WAITING, "data.source": str(images)})
+def test_a_killed_site_a_cut_network_and_a_killed_coordinator_change_nothing(tmp_path: Path, volumes: Path):
+    """One after another, each in a round of its own, and the images are volumes."""
+    made = Coordinator(tmp_path, {**OF_VOLUMES, "engine.min_sites": 3})
+    relay = Relay(made.federation.port)
+    made.federation.port_for_nodes = relay.port
     with made.programs:
-        yield made
-
-
-def test_a_killed_site_and_a_killed_coordinator_change_nothing(coordinator: Coordinator, local: Path):
-    made = coordinator
-    made.federation.start()
-    made.federation.submit(made.app)
-    made.wait(lambda self: self.n_rounds >= 1)
-    sleep(random.uniform(0, 1))
-    made.kill("supernode-north")
-    made.federation.start_supernode("north")
-    made.wait(lambda self: self.n_rounds >= 2)
-    made.kill("superlink")
-    made.federation.start_superlink()
-    made.federation.submit(made.app)
-    made.wait()
-    assert same(made.out, local)
-    assert any(event.startswith("north came back") for event in events_of(made.out))
+        made.federation.start()
+        made.federation.submit(made.app)
+        made.wait(lambda self: self.n_rounds >= 1)
+        sleep(random.uniform(0, 1))
+        made.kill("supernode-site4")
+        made.federation.start_supernode("site4")
+        made.wait(lambda self: self.n_rounds >= 2)
+        sleep(random.uniform(0, 1))
+        _cut_for_five_seconds(made, relay)
+        made.wait(lambda self: self.n_rounds >= 3)
+        made.kill("superlink")
+        made.federation.start_superlink()
+        made.federation.submit(made.app)
+        made.wait()
+    assert same(made.out, volumes)
+    assert any(event.startswith("site4 came back") for event in events_of(made.out))
     kinds = [line.kind for line in RunFolder(made.out).ledger()]
     assert "resume" in kinds
-    assert kinds.count("round") == 3
+    assert kinds.count("round") == 4
     check_credit(RunFolder(made.out))
 
 
-def test_a_cut_network_changes_nothing(coordinator: Coordinator, local: Path):
+def _cut_for_five_seconds(made: Coordinator, relay: Relay) -> None:
     """All hospitals lose the coordinator in the middle of a round, and find it again."""
-    made = coordinator
-    relay = Relay(made.federation.port)
-    made.federation.port_for_nodes = relay.port
-    made.federation.start()
-    made.federation.submit(made.app)
-    made.wait(lambda self: self.n_rounds >= 1)
-    sleep(random.uniform(0, 1))
     relay.cut()
     n_bytes = relay.n_bytes
     sleep(5)
     assert relay.n_bytes == n_bytes
     assert not made.finished
     relay.restore()
-    made.wait()
-    assert same(made.out, local)
-    check_credit(RunFolder(made.out))
 
 
 def test_with_certificates_and_keys_nobody_else_comes_in(tmp_path: Path, images: Path, planned: Path):

@@ -31,7 +31,7 @@ from fedce.learning.metrics import METRICS
 from fedce.record.folder import RunFolder
 from fedce.site.wire import Parcel
 from sockets import Watcher, wait_for
-from support import HOSPITALS, PLANNED
+from support import HOSPITALS, VOLUMES
 
 ROOT = Path(__file__).parents[2]
 SMALL = {
@@ -46,12 +46,11 @@ LIMIT = 300.0
 """Seconds; a run that takes longer hangs."""
 
 
-def test_killed_and_resumed_it_gives_the_same_bits_and_nobody_outside_is_spoken_to(
-    tmp_path: Path, images: Path, planned: Path
-):
+def test_killed_and_resumed_it_gives_the_same_bits_and_nobody_outside_is_spoken_to(tmp_path: Path, volumes: Path):
+    """The images are volumes, for which the engine is the same."""
     out, mark = tmp_path / "run", secrets.token_hex(8)
     begin = [sys.executable, "-m", "fedce", "run"]
-    first = [*begin, "--engine", "nvflare", "--data", images, *PLANNED, "--track", "csv"]
+    first = [*begin, "--engine", "nvflare", *VOLUMES, "--track", "csv"]
     first += ["--set", "engine.min_sites=3", "--set", "pack=lossless"]
     environment = {**os.environ, "FEDCE_MARK": mark}
     with Watcher(mark) as watcher:
@@ -64,13 +63,13 @@ def test_killed_and_resumed_it_gives_the_same_bits_and_nobody_outside_is_spoken_
         done = subprocess.run(again, env=environment, capture_output=True, text=True, timeout=LIMIT, check=False)
         assert done.returncode == 0, done.stderr
         wait_for(lambda: not watcher.processes(), LIMIT, "processes are left")
-    assert same(out, planned)
-    assert RunFolder(out).results["gain"] == RunFolder(planned).results["gain"]
-    assert watcher.n_processes > len(HOSPITALS)
+    assert same(out, volumes)
+    assert RunFolder(out).results["gain"] == RunFolder(volumes).results["gain"]
+    assert watcher.n_processes > 3
     assert watcher.outside == set()
     kinds = [line.kind for line in RunFolder(out).ledger()]
-    assert kinds.count("round") == 3
-    assert len(RunFolder(out).rounds_file.read_text("utf-8").splitlines()) == 1 + 3 * len(HOSPITALS), "each round once"
+    assert kinds.count("round") == 4
+    assert len(RunFolder(out).rounds_file.read_text("utf-8").splitlines()) == 1 + 4 * 3, "each round once"
     RunFolder(out).check_chain()
 
 
