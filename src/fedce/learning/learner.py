@@ -27,6 +27,7 @@ from fedce.learning.losses import heads_of, make_loss, of_labelled, over_heads
 from fedce.learning.memory import keep_memory
 from fedce.learning.networks import Fitted, build, check_fits, fitted
 from fedce.learning.schedule import Schedule
+from fedce.learning.seeds import seeded
 from fedce.learning.speed import speed_up, without_compiler
 
 NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm)
@@ -183,8 +184,7 @@ class Learner:
         # A scaler of its own for each call, so that no state has to be kept between rounds.
         scaler = torch.amp.GradScaler("cuda", init_scale=SCALE) if self.config.amp == "fp16" else None
         total, n_steps = torch.zeros((), device=self.device), 0
-        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
-            torch.manual_seed(seed)
+        with seeded(seed, self.device):
             if self._augment:
                 self._augment.seed(seed)
             for _ in range(self.config.epochs):
@@ -239,8 +239,7 @@ class Learner:
         self.network.train()
         self._gradient.zero_()
         total = 0.0
-        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
-            torch.manual_seed(0)
+        with seeded(0, self.device):
             for seen in data.in_order(self.config.batch_size):
                 part = self._loss_of(seen, data.labelled) * (len(seen.unit) / data.n_in_order)
                 part.backward()

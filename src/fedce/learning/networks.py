@@ -16,6 +16,7 @@ from fedce.base.tables import ModelConfig
 from fedce.data.shape import in_words, strides_of
 from fedce.learning.classic_unet import ClassicUNet
 from fedce.learning.losses import heads_of
+from fedce.learning.seeds import seeded
 
 NETWORKS = ("unet", "unet-classic", "dynunet", "segresnet")
 MULTIPLES = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -38,8 +39,7 @@ def build(
     data = {"spatial_dims": dims, "in_channels": n_channels, "out_channels": n_classes}
     n = len(config.channels) - 1
     strides: Sequence[Any] = strides_of(patch, n) if patch else (2,) * n
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         if config.name in NETWORKS:
             _check_levels(config, dims)
             make = {"unet": _unet, "unet-classic": _classic, "dynunet": _dynunet, "segresnet": _segresnet}[config.name]
