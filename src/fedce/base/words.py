@@ -3,6 +3,8 @@
 
 def printable(text: str, kept: str = "") -> str:
     """Text that somebody else may have written, safe to show: characters that a terminal would act on are escaped."""
+    if text.isprintable():
+        return text
     return "".join(
         letter if letter.isprintable() or letter in kept else letter.encode("unicode_escape").decode()
         for letter in text

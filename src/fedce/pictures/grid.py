@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from PIL import Image
 
-from fedce.pictures.style import ON_WHITE, save
+from fedce.pictures.style import ON_WHITE, save_png
 
 Titled = tuple[NDArray[np.uint8], str]
 """An image (height, width, 3) and the text above it."""
@@ -37,7 +37,7 @@ def image_grid(rows: Sequence[tuple[str, Sequence[Titled]]], dpi: int = 110, poi
                 if j == 0:
                     axes.set_ylabel(name, fontsize=8)
         buffer = BytesIO()
-        save(figure, buffer, format="png", dpi=dpi, metadata={"Software": None})
+        save_png(figure, buffer, dpi, metadata={"Software": None})
     # A palette makes the file a third as large, without a visible difference.
     small = BytesIO()
     Image.open(buffer).convert("RGB").quantize(256).save(small, format="PNG", optimize=True)

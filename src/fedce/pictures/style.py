@@ -1,13 +1,17 @@
 """What all figures look like: colours, markers, names of lines, and how a figure becomes SVG or a file."""
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from io import BytesIO, StringIO
+from types import MappingProxyType
 from typing import Any, ParamSpec
 
 import matplotlib as mpl
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
@@ -76,7 +80,7 @@ class NotebookFigure(Figure):
 
     def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
         buffer = BytesIO()
-        save(self, buffer, format="png", dpi=SHOWN_DPI)
+        save_png(self, buffer, SHOWN_DPI)
         width, height = self.get_size_inches() * SHOWN_DPI / 2
         return buffer.getvalue(), {"width": round(width), "height": round(height)}
 
@@ -189,16 +193,25 @@ def look_of(i: int, n_points: int, n_sites: int = 1) -> dict[str, Any]:
     }
 
 
-def save(figure: Figure, target: Any, **options: Any) -> None:
+@contextmanager
+def _names_in_any_script() -> Iterator[None]:
+    """Browsers have fonts for them; in a picture file an empty box is acceptable."""
     with warnings.catch_warnings():
-        # Names may be in any script. Browsers have fonts for them; in a picture file an empty box is acceptable.
         warnings.filterwarnings("ignore", r"Glyph .* missing from font", UserWarning)
-        figure.savefig(target, **options)
+        yield
+
+
+def save_png(figure: Figure, target: BytesIO, dpi: int, metadata: Mapping[str, None] = MappingProxyType({})) -> None:
+    """As Figure.savefig, which draws everything twice, the first time for the layout alone."""
+    figure.set_dpi(dpi)
+    with _names_in_any_script():
+        FigureCanvasAgg(figure).print_png(target, metadata=metadata)
 
 
 def to_svg(figure: Figure) -> str:
     """The figure as inline SVG, in the colours of the page around it; call it in the style of the drawing."""
     buffer = StringIO()
-    save(figure, buffer, format="svg", metadata={"Date": None, "Creator": None})
+    with _names_in_any_script():
+        FigureCanvasSVG(figure).print_svg(buffer, metadata={"Date": None, "Creator": None})
     svg = buffer.getvalue()
     return svg[svg.index("<svg") :].replace(INK, PAGE_INK.decode())
