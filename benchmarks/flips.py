@@ -34,14 +34,18 @@ SAME, SAID = "the same bits", "one line"
 
 
 def torture(
-    flips: int, seed: int, folder: Path, model: Mapping[str, Any] = MappingProxyType({})
+    flips: int,
+    seed: int,
+    folder: Path,
+    model: Mapping[str, Any] = MappingProxyType({}),
+    data: Mapping[str, Any] = MappingProxyType({}),
 ) -> Counter[tuple[str, str]]:
     """Change `flips` bits; counts outcomes by kind of file. An AssertionError names a change that passed unnoticed."""
     torch.set_num_threads(1)
     os.environ["FEDCE_CACHE"] = str(folder / "cache")
     rng = random.Random(seed)
     engine = {"workers": 1, "checkpoint_seconds": 0}
-    config = parse({"rounds": 4, "data": {"scale": "tiny"}, "model": dict(model), "engine": engine})
+    config = parse({"rounds": 4, "data": {"scale": "tiny", **data}, "model": dict(model), "engine": engine})
     sites = load_sites(config.data)
     complete(execute(config, folder / "whole", sites=sites))
     _stopped(folder / "stopped", config, sites, after=2)

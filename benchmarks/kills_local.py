@@ -49,14 +49,19 @@ class Tally:
 
 
 def torture(
-    kills: int, seed: int, folder: Path, rounds: int = 6, model: Mapping[str, Any] = MappingProxyType({})
+    kills: int,
+    seed: int,
+    folder: Path,
+    rounds: int = 6,
+    model: Mapping[str, Any] = MappingProxyType({}),
+    data: Mapping[str, Any] = MappingProxyType({}),
 ) -> Tally:
     """Kill `kills` times; an AssertionError says what was lost."""
     from benchmarks.bits import same
 
     torch.set_num_threads(1)
     rng = random.Random(seed)
-    config = parse({"rounds": rounds, "data": {"scale": "tiny"}, "model": dict(model)})
+    config = parse({"rounds": rounds, "data": {"scale": "tiny", **data}, "model": dict(model)})
     sites = load_sites(config.data)
     # Imports and a first step take seconds; processes that are forked later have them.
     warm = Participants(resolve(config), sites)

@@ -318,7 +318,7 @@ def write_images(folder: Path, value: int, n: int = 8) -> None:
 def run_bundle(bundle: Path, images: Path, out: Path) -> None:
     command = ["-m", "monai.bundle", "run", "--config_file", bundle / "configs/inference.json", "--bundle_root", bundle]
     # Without fedce's own code: a receiver does not have it.
-    alone = {**os.environ, "PYTHONPATH": "", "OMP_NUM_THREADS": "1"}
+    alone = {**os.environ, "PYTHONPATH": str(Path(__file__).parent / "quick_start"), "OMP_NUM_THREADS": "1"}
     where = ["--dataset_dir", images, "--output_dir", out]
     done = subprocess.run([sys.executable, *map(str, command + where)], capture_output=True, text=True, env=alone)
     assert done.returncode == 0, done.stderr[-2000:]

@@ -1,6 +1,7 @@
 """Results of trainings in a file that travels between machines."""
 
 import json
+import shutil
 from dataclasses import asdict
 
 import pytest
@@ -25,13 +26,17 @@ def context(folder, results) -> Context:
     )
 
 
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Some studies on another machine: its store, and the file with their results."""
+    folder = tmp_path_factory.mktemp("another-machine")
+    conduct(ALONE_ENOUGH, context(folder / "store", folder / "results.jsonl"))
+    return folder
+
+
 @pytest.fixture
-def results(tmp_path):
-    """The results of some studies, as another machine left them."""
-    file = tmp_path / "results.jsonl"
-    here = context(tmp_path / "here", file)
-    conduct(ALONE_ENOUGH, here)
-    return file
+def results(tmp_path, trained):
+    return shutil.copy(trained / "results.jsonl", tmp_path / "results.jsonl")
 
 
 def changed(file, **values):
@@ -41,8 +46,8 @@ def changed(file, **values):
     )
 
 
-def test_another_machine_trains_nothing_and_finds_the_same(tmp_path, results, monkeypatch):
-    first = conduct(ALONE_ENOUGH, context(tmp_path / "here", results))
+def test_another_machine_trains_nothing_and_finds_the_same(tmp_path, trained, results, monkeypatch):
+    first = conduct(ALONE_ENOUGH, context(trained / "store", results))
     monkeypatch.setattr(jobs, "_train", lambda *given: pytest.fail("a training was repeated"))
     there = context(tmp_path / "there", results)
     there.store.read_in_full(in_full(ALONE_ENOUGH, there))
