@@ -46,8 +46,8 @@ def _same_locale() -> None:
 def fedce():
     """Run a command line in this process; returns click's result.
 
-    Without an experiment file the recipe is "small" unless a test names one: most tests are about other things than a
-    plan, which trains longer.
+    Without an experiment file the recipe is "small" and the network tiny, unless a test names them: most tests are
+    about other things than a plan or a network, which train longer.
     """
 
     def invoke(*arguments, cwd=None):

@@ -14,11 +14,13 @@ WARM = ["fedce.cli", "fedce.engines.starting", "fedce.present.reported", "fedce.
 
 
 def with_small_recipe(arguments: list[str]) -> list[str]:
-    """Most tests are about other things than a plan, which trains longer: without a file they take the small recipe."""
+    """Most tests are about other things than a plan or the network, which train longer: without a file they take the
+    small recipe, and a network that trains in no time."""
     plans = arguments[:1] in (["run"], ["compare"], ["doctor"])
     if not plans or any(word.endswith(".toml") or "recipe" in word or word == "--resume" for word in arguments):
         return arguments
-    return [*arguments, "--set", "recipe=small"]
+    tiny = [] if any(word.startswith("model.") for word in arguments) else ["--set", "model.channels=[4,8]"]
+    return [*arguments, "--set", "recipe=small", *tiny]
 
 
 class Started:
