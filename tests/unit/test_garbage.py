@@ -7,6 +7,7 @@ import pytest
 
 STEPS = """
 import gc
+gc.set_threshold(700, 10, 10)
 usual, frozen = gc.get_threshold(), gc.get_freeze_count()
 {start}
 assert (gc.get_threshold() == usual) is {usual_at_start}
