@@ -19,7 +19,7 @@ assert (gc.get_freeze_count() > frozen) is {frozen}
 
 
 @pytest.mark.parametrize(
-    "start, is_ours", [("import fedce.cli", True), ("import fedce", False)], ids=["command", "library"]
+    ("start", "is_ours"), [("import fedce.cli", True), ("import fedce", False)], ids=["command", "library"]
 )
 def test_only_a_program_of_fedce_changes_the_search(start, is_ours):
     steps = STEPS.format(start=start, usual_at_start=not is_ours, frozen=is_ours)
