@@ -34,6 +34,8 @@ ALL = {
     "truth": "Ground truth against separate trainings",
     "participation": "Fifty of a thousand sites a round",
     "ten_thousand": "Ten thousand sites on one server",
+    "many_nodes": "Hundreds of sites over Flower's protocol",
+    "flower_floor": "The least that a round on Flower takes",
     "startup": "Start-up",
 }
 PACKAGES = ("fedce", "torch", "monai", "numpy", "flwr", "ray", "nvflare")

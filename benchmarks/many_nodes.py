@@ -7,7 +7,7 @@ SuperNode does. Only the SuperNode's further processes are missing, of which a m
 
 CPU seconds of the SuperLink and of the ServerApp between two rounds are compared with a cost model of two numbers, for
 each site that is connected for a second, and for each answer. It is fitted to the smaller federations and tried on the
-largest. Linux only.
+largest.
 
     python -m benchmarks.many_nodes [--repeats 1]
 """
@@ -17,13 +17,14 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from time import monotonic, sleep
 
 import numpy as np
+import psutil
 from benchmarks.cheap import CheapSite
 from benchmarks.figures import Figure, main
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -43,7 +44,6 @@ LOOK_SECONDS = 3.0
 LIMIT = 900.0
 CHANNELS = [16, 32, 64]
 VERSIONS = {name: version(name) for name in ("fedce", "numpy")}
-HERTZ = os.sysconf("SC_CLK_TCK")
 
 
 def name_of(i: int) -> str:
@@ -132,7 +132,7 @@ class Cost:
     cpu: float
     """CPU seconds of the SuperLink, the ServerApp and what they started, in that time."""
     memory: float
-    """The most that the SuperLink held, MB."""
+    """What the SuperLink held at the end, MB."""
     rounds: int
 
 
@@ -163,7 +163,7 @@ def federation(n: int) -> Cost:
             made.submit(folder / "app")
             address = f"127.0.0.1:{made.port_for_nodes}"
             programs.start("nodes", [sys.executable, "-m", "benchmarks.many_nodes", "--serve", address, str(n)])
-            superlink = programs.running["superlink"].pid
+            superlink = psutil.Process(programs.running["superlink"].pid)
             start: tuple[float, float] | None = None
             end, last = monotonic() + LIMIT, (0.0, 0.0)
             n_done = 0
@@ -178,30 +178,17 @@ def federation(n: int) -> Cost:
                 sleep(0.1)
             assert start is not None, outcome.read_text()
             assert n_done == N_ROUNDS, outcome.read_text()
-            return Cost(n, last[0] - start[0], last[1] - start[1], held_by(superlink), N_ROUNDS - 1)
+            return Cost(n, last[0] - start[0], last[1] - start[1], superlink.memory_info().rss / 2**20, N_ROUNDS - 1)
 
 
-def cpu_of(pid: int) -> float:
+def cpu_of(superlink: psutil.Process) -> float:
     """CPU seconds of a process and all that it started, as far as they still run."""
-    parents: dict[int, int] = {}
-    used: dict[int, float] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rpartition(")")[2].split()
-        except (FileNotFoundError, ProcessLookupError):  # It has just ended.
-            continue
-        one = int(stat.parent.name)
-        parents[one], used[one] = int(fields[1]), sum(map(int, fields[11:15])) / HERTZ
-    ours, before = {pid}, 0
-    while len(ours) > before:
-        before = len(ours)
-        ours |= {one for one, parent in parents.items() if parent in ours}
-    return sum(used.get(one, 0.0) for one in ours)
-
-
-def held_by(pid: int) -> float:
-    line = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmHWM"))
-    return int(line.split()[1]) / 1024
+    used = 0.0
+    for process in (superlink, *superlink.children(recursive=True)):
+        with suppress(psutil.NoSuchProcess):
+            times = process.cpu_times()
+            used += times.user + times.system
+    return used
 
 
 def measure(repeats: int) -> list[Figure]:
@@ -218,7 +205,7 @@ def measure(repeats: int) -> list[Figure]:
             found.setdefault(f"{one.n} sites: SuperLink and ServerApp, cores in use|cores", []).append(
                 one.cpu / one.seconds
             )
-            found.setdefault(f"{one.n} sites: most memory of the SuperLink|MB", []).append(one.memory)
+            found.setdefault(f"{one.n} sites: memory of the SuperLink|MB", []).append(one.memory)
         found.setdefault("cost model: CPU ms for a connected site in a second|ms", []).append(1e3 * a)
         found.setdefault("cost model: CPU ms for an answer|ms", []).append(1e3 * b)
         found.setdefault(f"cost model: relative error at {largest.n} sites|x", []).append(abs(said / largest.cpu - 1))
