@@ -103,6 +103,10 @@ def config_at(size: tuple[int, ...]) -> Config:
     return parse({"data": {"source": "volume6" if volumes else "fundus6", "scale": "tiny", **volumes}})
 
 
+def learner_at(size: tuple[int, ...]) -> Learner:
+    return learner_for(config_at(size), 3, 2, torch.device("cpu"), size)
+
+
 def layers_of(learner: Learner, images: Tensor) -> list[Layer]:
     """Every layer that computes, in the order of the forward pass."""
     found: list[Layer] = []
@@ -123,8 +127,7 @@ def layers_of(learner: Learner, images: Tensor) -> list[Layer]:
 
 def figures_of(case: str, size: tuple[int, ...]) -> dict[str, tuple[float, str]]:
     """What is measured of one size: name to value and unit."""
-    config, n = config_at(size), 8 if len(size) == 2 else 2
-    learner = learner_for(config, 3, 2, torch.device("cpu"), size)
+    learner, n = learner_at(size), 8 if len(size) == 2 else 2
     found: dict[str, tuple[float, str]] = {}
     images = torch.rand(n, 3, *size).contiguous(memory_format=learner._format)
     masks = (torch.rand(n, 2, *size) > 0.5).float()
@@ -149,7 +152,7 @@ def figures_of(case: str, size: tuple[int, ...]) -> dict[str, tuple[float, str]]
     for name, i in (("first convolution", convolutions[0]), ("last convolution", convolutions[-1])):
         found[f"{case}: {name}, share of the step"] = sum(seconds[i]) / whole, "x"
         found[f"{case}: {name}"] = 3 * layers[i].operations / sum(seconds[i]) / 1e9, "GFLOP/s"
-    found |= other_ways(case, config, learner, images, masks, whole)
+    found |= other_ways(case, config_at(size), learner, images, masks, whole)
     rest = 1 - sum(map(sum, seconds)) / whole
     found[f"{case}: loss, concatenations and the rest, share of the step"] = max(rest, 0.0), "x"
     found[f"{case}: a step, forward and backward"] = 1e3 * whole, "ms"

@@ -309,7 +309,8 @@ def folder_of_sites(root: Path) -> Path:
 def test_a_folder_trains_and_predicts(tmp_path: Path, fedce):
     data = folder_of_sites(tmp_path / "data")
     out = tmp_path / "run"
-    trained = fedce("run", "--data", data, "--rounds", 15, "--workers", 1, "--out", out)
+    of_use = ("--set", "model.channels=[16,32,64,128]")
+    trained = fedce("run", "--data", data, "--rounds", 15, "--workers", 1, "--out", out, *of_use)
     assert trained.exit_code == 0, trained.output
     assert "<h1>fedce on data</h1>" in (out / "report.html").read_text()
     images = sorted((data / "north" / "images").iterdir())[:2]
@@ -337,7 +338,7 @@ def test_predict_draws_on_colour_and_on_grey_images(tmp_path: Path, tiny_run: Pa
 
 def test_the_saved_model_is_an_ordinary_safetensors_file(tiny_run: Path):
     tensors, about = read_tensors(tiny_run / "model.safetensors")
-    assert tensors["model.0.conv.weight"].shape == (16, 3, 3, 3)
+    assert tensors["model.0.conv.weight"].shape == (4, 3, 3, 3)
     assert tensors["model.0.adn.N.num_batches_tracked"].dtype == np.int64
     assert about["classes"] == {"disc": [128, 255], "cup": [255]}
 
