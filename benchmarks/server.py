@@ -167,11 +167,14 @@ def measure(repeats: int) -> list[Figure]:
     for millions in PARAMETERS:
         add(f"3 sites x {millions} million", Case(3, millions * MILLION), 1)
     add("100 sites x 1 million", Case(100, MILLION), 1)
+    steps: dict[str, float] = {}
     for what, guard in (("guard off", "off"), ("guarded", "standard")):
         case = Case(1000, MILLION, "site", guard, is_limited=True)
         runs = add(f"1,000 sites x 1 million, estimate at the site, {what}", case, 1)
+        steps[guard] = median(seconds for _, seconds, _ in runs)
         peaks = [megabytes for _, _, megabytes in runs]
         found.append(Figure(f"the same, {what}: peak memory, limited to 2 GiB", peaks, "MB", at_most=2048))
+    found.append(Figure("the same: step, guarded / guard off", [steps["standard"] / steps["off"]], at_most=2.0))
     return found + fitted(guarded)
 
 
