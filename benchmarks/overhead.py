@@ -34,6 +34,8 @@ from fedce.record.folder import RunFolder
 
 ROUNDS = {64: 10, 128: 4, 256: 3}
 """Rounds of a run, by the size of the images."""
+SITE_NORM = {"model.norm": "site"}
+"""Then no running statistics come to the server, which the guard would try out on the sites' images."""
 
 
 def sites_at(size: int) -> fedce.Sites:
@@ -79,15 +81,15 @@ def loop(size: int, n_workers: int) -> float:
     return float(json.loads(shown.splitlines()[-1]))
 
 
-def engine(size: int, n_workers: int, guard: str = "off") -> tuple[float, float]:
+def engine(size: int, n_workers: int, **settings: object) -> tuple[float, float]:
     """Seconds of a round; and the most that two workers could gain over one, by the seconds of each site."""
     ends: list[float] = []
     clock, sites = clock_for(n_workers), sites_at(size)
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
         observer = Observer(start=lambda *_: ends.append(clock()), round=lambda _: ends.append(clock()))
-        settings = {"recipe": "small", "engine.workers": n_workers, "worth.every": 0, "guard": guard}
-        fedce.run(sites, rounds=ROUNDS[size], out=out, progress=observer, settings=settings)
+        usual = {"recipe": "small", "engine.workers": n_workers, "worth.every": 0, "guard": "off"}
+        fedce.run(sites, rounds=ROUNDS[size], out=out, progress=observer, settings={**usual, **settings})
         rounds = [[facts.seconds for facts in done.sites.values()] for done in RunFolder(out).rounds()]
     possible = median(sum(seconds) / max(sum(seconds) / 2, max(seconds)) for seconds in rounds[1:])
     return median(after - before for before, after in pairwise(ends[1:])), possible
@@ -107,7 +109,9 @@ def measure(repeats: int) -> list[Figure]:
                 "loop 2": loop(64, 2),
                 "engine 2": engine(64, 2)[0],
                 "possible": possible,
-                "guarded": engine(64, 1, "standard")[0],
+                "guarded": engine(64, 1, guard="standard")[0],
+                "site norm": engine(64, 1, **SITE_NORM)[0],
+                "site norm, guarded": engine(64, 1, guard="standard", **SITE_NORM)[0],
                 **sizes,
             }
         )
@@ -121,7 +125,8 @@ def measure(repeats: int) -> list[Figure]:
         Figure("the same, images of 256x256", ratio("engine 256", "loop 256"), at_most=0.75),
         Figure("engine / plain loop in two processes, two workers", ratio("engine 2", "loop 2"), at_most=1.10),
         Figure("one worker / two workers, unequal sites", ratio("engine 1", "engine 2"), at_least=1.8),
-        Figure("the engine with the guard / without, in a run's first rounds", ratio("guarded", "engine 1")),
+        Figure("guard / no guard, site norm", ratio("site norm, guarded", "site norm"), at_most=1.10),
+        Figure("guard / no guard, batch norm, a run's first rounds", ratio("guarded", "engine 1"), at_most=1.10),
         Figure("the most that could be, by the sites' own seconds", [run["possible"] for run in found]),
         Figure("plain loop: one process / two", ratio("loop 1", "loop 2")),
         Figure("a round of the engine, one worker", [run["engine 1"] for run in found], "s"),
