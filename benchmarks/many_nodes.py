@@ -37,7 +37,7 @@ from fedce.core.params import Entry, Layout
 from fedce.engines.flower.parcels import from_record, to_record
 from fedce.site.wire import Hello, MemberForm, Parcel, Signed, TaskForm, kind_of, reply_form, task_from
 
-N_SITES = (50, 150, 400)
+N_SITES = (40, 100, 200)
 N_DRAWN, N_ROUNDS = 20, 8
 LOOK_SECONDS = 3.0
 """How often a SuperNode looks for mail."""
