@@ -5,6 +5,7 @@ import json
 import locale
 import os
 import shutil
+import signal
 import tempfile
 from pathlib import Path
 
@@ -22,6 +23,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["PYTHONPATH"] = os.pathsep.join(
     [str(Path(quick_start.sitecustomize.__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
 )
+# Started in the background of a script, pytest ignores Ctrl-C, and so would every program that tests start and stop.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 LOCALE = locale.setlocale(locale.LC_ALL)
 
 
