@@ -1,5 +1,7 @@
 """The bench of worth: what is trained, and what is made of it."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -49,11 +51,38 @@ def test_one_federation_of_each_side_gives_a_page(context, outcome):
     assert "On the 1 reported federations" in outcome.findings[0]
 
 
+def test_ceilings_follow_from_the_seeds_of_each_truth():
+    whole = {0: np.array([0.1, 0.2, 0.6]), 1: np.array([0.1, 0.3, 0.5])}
+    others = {0: np.array([0.3, 0.1, 0.2]), 1: np.array([0.3, 0.1, 0.2])}
+    estimates = {
+        "worth.all": [np.array([0.5, 0.3, 0.2])],
+        "worth.share": [np.array([0.5, 0.2, 0.3])],
+        "fedce": [np.array([0.1, 0.3, 0.6])],
+        "images": [np.array([0.3, 0.3, 0.4])],
+    }
+    found = worth.Found(FEDERATIONS[1], whole, others, estimates, [True, False], [0.8])
+    r = np.corrcoef(whole[0], whole[1])[0, 1]
+    assert found.ceiling("whole") == pytest.approx(np.sqrt(2 * r / (1 + r)))
+    assert found.ceiling("others") == pytest.approx(1)
+    said = worth._findings([found])
+    assert said[1].startswith("worth.all is more than 0.1 behind")
+    assert "worth.share agrees with what the other sites lose by 0.98 (Pearson, mean, 0.98 of the ceiling)" in said[2]
+    assert "hold the truth in 50 %" in said[3]
+
+
+def test_a_truth_of_one_seed_has_no_ceiling():
+    found = worth.Found(FEDERATIONS[1], {0: np.arange(3.0)}, {0: np.arange(3.0)}, {}, [], [])
+    assert found.ceiling("whole") is None
+    assert not worth._is_behind(found, "worth.all", "whole")
+
+
 def test_nothing_is_trained_twice(context, monkeypatch):
     monkeypatch.setattr(worth, "DRAWN", FEDERATIONS)
     wanted = worth.trainings(context)
     # All sites, without each of six, FedCI, CGSV and the models of all coalitions.
     assert len({context.store.path(config) for config in wanted}) == 2 * 10
+    seeds = worth.trainings(dataclasses.replace(context, seeds=[0, 1]))
+    assert sum(config.algorithm.name == "fedci" for config in seeds) == 2
     context.store.run(wanted)
     assert context.store.missing(wanted) == []
 

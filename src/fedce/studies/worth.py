@@ -24,7 +24,7 @@ from fedce.valuation.worth import shares_of
 
 TITLE = "Worth: estimates of what a site gives, against leave-one-out"
 TRAINED = ("fedci", "cgsv")
-"""Estimates that need a training of their own."""
+"""Estimates that need a training of their own, with the first seed alone: FedCI takes as long as eight others."""
 RECONSTRUCTED_ROUNDS = 6
 """Values from the models of all coalitions are taken of this many first rounds: each costs 63 validation passes."""
 SHAPLEY_ROUNDS = 20
@@ -44,8 +44,8 @@ def trainings(context: Context) -> list[Config]:
         names = _names(context, federation)
         for seed in context.seeds:
             found += valuing.trainings(_seeded(whole, seed), "loo", names)
-            found += [_of(context, federation, name, seed) for name in TRAINED]
             found.append(_reconstructed(context, federation, seed))
+        found += [_of(context, federation, name, context.seeds[0]) for name in TRAINED]
     for federation in _with_shapley(context):
         found += valuing.trainings(_short(context, federation), "shapley", _names(context, federation))
     return found
@@ -129,13 +129,19 @@ class Found:
     """For each site and seed, whether the interval of worth.share holds the truth's share."""
     signals: Sequence[float]
 
-    @property
-    def reliability(self) -> Reliability | None:
-        return reliability(list(self.whole.values()))
+    def by_seed(self, truth: Truth) -> Mapping[int, Floats]:
+        return self.whole if truth == "whole" else self.others
+
+    def reliability(self, truth: Truth) -> Reliability | None:
+        return reliability(list(self.by_seed(truth).values()))
+
+    def ceiling(self, truth: Truth) -> float | None:
+        found = self.reliability(truth)
+        return found.ceiling if found else None
 
     def truth(self, kind: Truth) -> Floats:
         """The mean over seeds."""
-        return _mean(self.whole if kind == "whole" else self.others)
+        return _mean(self.by_seed(kind))
 
     def pearson(self, name: str, truth: Truth) -> float | None:
         """The mean over seeds of the agreement of one run's estimate with the truth of all seeds."""
@@ -169,8 +175,9 @@ def _found(context: Context, federation: Federation) -> Found:
         whole[seed] = lost.mean(axis=1)
         others[seed] = (lost.sum(axis=1) - np.diag(lost)) / (len(names) - 1)
         by_name = estimates_of(result, context.rounds(everybody))
-        for name in TRAINED:
-            by_name[name] = array_of(context.result(_of(context, federation, name, seed)).contributions, names)
+        if seed == context.seeds[0]:
+            for name in TRAINED:
+                by_name[name] = array_of(context.result(_of(context, federation, name, seed)).contributions, names)
         by_name |= _by_coalitions(context.result(_reconstructed(context, federation, seed)), names)
         for name, shares in by_name.items():
             estimates.setdefault(name, []).append(shares)
@@ -210,7 +217,11 @@ def _over(
     found: Sequence[Found], measure: Callable[[Found, str, Truth], float | None], name: str, truth: Truth
 ) -> float | None:
     """The mean over federations."""
-    known = [number for one in found if (number := measure(one, name, truth)) is not None]
+    return _mean_of([measure(one, name, truth) for one in found])
+
+
+def _mean_of(numbers: Sequence[float | None]) -> float | None:
+    known = [number for number in numbers if number is not None]
     return fmean(known) if known else None
 
 
@@ -229,6 +240,10 @@ def _summary(found: Sequence[Found]) -> Table:
                 cells += [_over(side, Found.pearson, name, truth), _over(side, Found.euclid, name, truth)]
         return cells
 
+    ceilings: list[Cell] = ["a perfect estimate (the ceiling)"]
+    for side in sides:
+        for truth in TRUTHS:
+            ceilings += [_mean_of([one.ceiling(truth) for one in side]), None]
     titles = ["reported" if side[0].federation.is_reported else "looked at" for side in sides]
     header = ["estimate"]
     for title in titles:
@@ -238,7 +253,7 @@ def _summary(found: Sequence[Found]) -> Table:
         "Mean over the federations of Pearson's r and of the Euclidean distance of shares, against what all sites lose "
         "by leave-one-out, and against what the other sites lose.",
         header,
-        [row(name) for name in _names_of(found)],
+        [ceilings, *(row(name) for name in _names_of(found))],
     )
 
 
@@ -265,15 +280,21 @@ def _truths(found: Sequence[Found]) -> Table:
     return Table(
         "truth",
         "The truth's own reliability: correlation of two seeds, and the ceiling that a perfect estimate can reach "
-        "against their mean. Largest drop, in points of Dice. Worth: signal, and the part of sites and seeds whose "
-        "interval holds the truth.",
-        ["federation", "reported", "two seeds", "ceiling", "largest drop", "signal", "intervals that hold"],
+        "against their mean, for what all sites lose and for what the others lose. Largest drop, in points of Dice. "
+        "Worth: signal, and the part of sites and seeds whose interval holds the truth.",
+        [
+            "federation",
+            "reported",
+            *(f"{truth}: {what}" for truth in TRUTHS for what in ("two seeds", "ceiling")),
+            "largest drop",
+            "signal",
+            "intervals that hold",
+        ],
         [
             [
                 one.federation.name,
                 "yes" if one.federation.is_reported else "no",
-                one.reliability.between_seeds if one.reliability else None,
-                one.reliability.ceiling if one.reliability else None,
+                *_reliability_cells(one),
                 100 * float(one.truth("whole").max()),
                 fmean(one.signals) if one.signals else None,
                 fmean(one.holds) if one.holds else None,
@@ -282,6 +303,11 @@ def _truths(found: Sequence[Found]) -> Table:
         ],
         n_keys=2,
     )
+
+
+def _reliability_cells(one: Found) -> list[Cell]:
+    found = [one.reliability(truth) for truth in TRUTHS]
+    return [cell for each in found for cell in ((each.between_seeds, each.ceiling) if each else (None, None))]
 
 
 def _shapley(context: Context, chosen: Sequence[Federation]) -> Table:
@@ -315,27 +341,34 @@ def _findings(found: Sequence[Found]) -> list[str]:
         return []
     said = []
     for what, name, truth in (("all sites lose", OURS, TRUTHS[0]), ("the other sites lose", OURS_TO_OTHERS, TRUTHS[1])):
-        ours, theirs, images = (_text(_over(side, Found.pearson, key, truth)) for key in (name, "fedce", "images"))
+        reached, theirs, images = (_over(side, Found.pearson, key, truth) for key in (name, "fedce", "images"))
+        away, theirs_away = (_over(side, Found.euclid, key, truth) for key in (name, "fedce"))
+        ceiling = _mean_of([one.ceiling(truth) for one in side])
+        of_ceiling = f", {reached / ceiling:.2f} of the ceiling" if reached is not None and ceiling else ""
         said.append(
-            f"On the {len(side)} reported federations, {name} agrees with what {what} by {ours} (Pearson, mean), "
-            f"FedCE's share by {theirs}, the number of images by {images}."
+            f"On the {len(side)} reported federations, {name} agrees with what {what} by {_text(reached)} (Pearson, "
+            f"mean{of_ceiling}), FedCE's share by {_text(theirs)}, the number of images by {_text(images)}. Its "
+            f"Euclidean distance is {_text(away)}, that of FedCE's share {_text(theirs_away)}."
         )
-    behind = [
-        one.federation.name
-        for one in side
-        if one.reliability is not None
-        and one.reliability.between_seeds > RELIABLE
-        and (reached := one.pearson(OURS, "whole")) is not None
-        and reached < max(one.pearson(name, "whole") or -1.0 for name in ("fedce", "images")) - 0.1
-    ]
-    if behind:
-        said.append(f"More than 0.1 behind the better of FedCE's share and the images: {', '.join(behind)}.")
+        if behind := [one.federation.name for one in side if _is_behind(one, name, truth)]:
+            said.append(
+                f"{name} is more than 0.1 behind the better of FedCE's share and the images: {', '.join(behind)}."
+            )
     holds = [held for one in side for held in one.holds]
     if holds:
         said.append(
             f"The 95 % intervals of {OURS_TO_OTHERS} hold the truth in {100 * fmean(holds):.0f} % of sites and seeds."
         )
     return said
+
+
+def _is_behind(one: Found, name: str, truth: Truth) -> bool:
+    """Whether FedCE's share or the images agree clearly better with a truth that is reliable."""
+    reliable, reached = one.reliability(truth), one.pearson(name, truth)
+    if reliable is None or reliable.between_seeds <= RELIABLE or reached is None:
+        return False
+    others = [one.pearson(other, truth) for other in ("fedce", "images")]
+    return reached < max(found for found in [*others, -1.0] if found is not None) - 0.1
 
 
 def _text(value: float | None) -> str:
