@@ -1,4 +1,4 @@
-"""Certificates and keys for tests: what 'fedce new' makes, and what docs/flower.md makes with ssh-keygen."""
+"""A server of tests that speaks TLS, with certificates as 'fedce new' makes them."""
 
 import ssl
 from collections.abc import Iterator
@@ -6,29 +6,6 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
-
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
-
-from fedce.base.certificates import SERVER_DAYS, certificates_for
-
-
-def write_certificates(folder: Path, days: int = SERVER_DAYS) -> None:
-    """ca.pem, server.pem and server.key, for this machine."""
-    folder.mkdir(parents=True, exist_ok=True)
-    made = certificates_for("fedce test authority", "localhost", days)
-    (folder / "ca.pem").write_bytes(made.authority)
-    (folder / "server.pem").write_bytes(made.server)
-    (folder / "server.key").write_bytes(made.server_key)
-
-
-def write_node_key(path: Path) -> Path:
-    """A SuperNode's key pair, as ssh-keygen writes it."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    path.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
-    public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
-    path.with_suffix(".pub").write_bytes(public)
-    return path
 
 
 class Forbidding(BaseHTTPRequestHandler):

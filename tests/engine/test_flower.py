@@ -20,6 +20,7 @@ pytest.importorskip("flwr", reason="Flower is not installed: pip install -c cons
 from benchmarks.bits import same
 from benchmarks.kills import Coordinator, check_credit
 from benchmarks.relay import Relay
+from benchmarks.secured import register, secure, write_certificates
 from flwr.app import Array, ArrayRecord, RecordDict
 
 from fedce.base.config import load
@@ -32,7 +33,6 @@ from fedce.record.folder import RunFolder
 from fedce.site.wire import Parcel
 from sockets import Watcher, connections_of, is_outside, wait_for
 from support import HOSPITALS, OF_VOLUMES, PLANNED, events_of
-from tls import write_certificates, write_node_key
 
 SMALL = {"model.channels": [4, 8], "rounds": 3}
 WAITING = {**SMALL, "engine.min_sites": len(HOSPITALS)}
@@ -127,29 +127,15 @@ def test_with_certificates_and_keys_nobody_else_comes_in(tmp_path: Path, images:
     made = Coordinator(tmp_path, {**WAITING, "recipe": "plan", "alone": True, "data.source": str(images)})
     federation = made.federation
     keys = tmp_path / "keys"
-    write_certificates(keys)
     write_certificates(tmp_path / "other")
-    federation.connection = {"address": federation.connection["address"], "root-certificates": str(keys / "ca.pem")}
-    federation.server_security = [
-        *("--ssl-certfile", str(keys / "server.pem"), "--ssl-keyfile", str(keys / "server.key")),
-        *("--ssl-ca-certfile", str(keys / "ca.pem"), "--enable-supernode-auth"),
-    ]
     extra = {"thief": keys, "stranger": keys, "mistaken": tmp_path / "other"}
-    for site in (*HOSPITALS, *extra):
-        key = write_node_key(keys / site)
-        ca = extra.get(site, keys) / "ca.pem"
-        federation.node_security[site] = ["--root-certificates", str(ca), "--auth-supernode-private-key", str(key)]
+    secure(federation, keys, {**dict.fromkeys(HOSPITALS, keys), **extra})
     ports = iter(Federation(made.programs, tmp_path / "engine", (*HOSPITALS, *extra), "").port_by_site.values())
     federation.port_by_site = {site: next(ports) for site in (*HOSPITALS, *extra)}
     with made.programs:
         federation.start_superlink()
         for name in (*HOSPITALS, "thief", "mistaken"):
-            for _ in range(60):
-                answer = federation.flwr("supernode", "register", str(keys / f"{name}.pub"), "here", "--format", "json")
-                if answer.get("success"):
-                    break
-                sleep(0.5)
-            assert answer.get("success"), answer
+            register(federation, keys, name)
         for site in HOSPITALS:
             federation.start_supernode(site)
         made.federation.submit(made.app)

@@ -6,11 +6,12 @@ from pathlib import Path
 from time import time
 
 import pytest
+from benchmarks.secured import write_certificates
 
 from fedce.base.errors import ConfigError
 from fedce.questions import connection
 from fedce.questions.connection import Server, check_connection
-from tls import Forbidding, served, write_certificates
+from tls import Forbidding, served
 
 
 class Silent(Forbidding):
