@@ -335,6 +335,37 @@ def test_a_time_stamp_is_attached_and_checked(run: RunFolder, attested: Attestat
     assert not any(attested.stamp.name in reason for reason in verdict.unchecked)
 
 
+def der(tag: int, content: bytes) -> bytes:
+    """A value in the encoding of certificates and time stamps."""
+    n = len(content)
+    size = bytes([n]) if n < 128 else bytes([0x82]) + n.to_bytes(2, "big")
+    return bytes([tag]) + size + content
+
+
+def after_header(encoded: bytes) -> tuple[int, int]:
+    """Where the content of the first value begins and ends."""
+    n, begins = encoded[1], 2
+    if n > 127:
+        begins = 2 + n - 128
+        n = int.from_bytes(encoded[2:begins], "big")
+    return begins, begins + n
+
+
+def test_nobody_but_the_authority_can_state_the_time(run: RunFolder, attested: Attestation, authority, tmp_path: Path):
+    """The status text of a reply is not signed."""
+    reply = authority.stamped(attested.digest).read_bytes()
+    begins, _ = after_header(reply)
+    token = reply[begins + after_header(reply[begins:])[1] :]
+    text = der(0x0C, b"ok\nTime stamp: Jan  1 00:00:00 2020 GMT\n")
+    forged = tmp_path / "forged.tsr"
+    forged.write_bytes(der(0x30, der(0x30, der(0x02, b"\0") + der(0x30, text)) + token))
+    attach_stamp(attested, forged)
+    verdict = verify(run, authority=authority.certificates)
+    assert verdict.problems == ()
+    assert not any("2020" in fact for fact in verdict.facts)
+    assert any("by the authority's stamp" in fact for fact in verdict.facts)
+
+
 def test_a_time_stamp_of_something_else_is_refused(run: RunFolder, attested: Attestation, authority):
     other = authority.stamped("00" * 32)
     with pytest.raises(RunError, match="not a time stamp of this attestation"):
