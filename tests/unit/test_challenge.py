@@ -128,6 +128,11 @@ def test_neither_side_can_name_other_models_later(tmp_path: Path):
     assert (
         "round 2, drawn for the audit: the site's memory does not hold the model that it signed in round 1" in problems
     )
+    # A memory of another round would not be held against any signature.
+    about["memory"]["round_no"] += 7
+    write_tensors(memory, arrays, about)
+    problems = told(run.path, "site1", home).problems
+    assert "round 2, drawn for the audit: the site's memory is of round 8, and its last answer" in " ".join(problems)
     arrays, about = read_tensors(run.start_file(2))
     write_tensors(run.start_file(2), {"start": arrays["start"] + np.float32(0.1)}, about)
     changed = "audit/round-000002/start.safetensors is not what the ledger says was kept"

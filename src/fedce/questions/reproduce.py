@@ -145,7 +145,11 @@ class _Again:
         if sent is not None and form.model != sent.digest:
             yield "the model that the coordinator kept is not the one that the site signed"
         earlier = [one for one in self.run.rounds() if one.round_no < done.round_no and self.site in one.sites]
-        if memory is None or not earlier or memory.round_no != earlier[-1].round_no:
+        if memory is None:
+            return
+        if not earlier or memory.round_no != earlier[-1].round_no:
+            last = f"of round {earlier[-1].round_no + 1}" if earlier else "missing"
+            yield f"the site's memory is of round {memory.round_no + 1}, and its last answer that was used is {last}"
             return
         before = _signed(earlier[-1], self.site)
         if before is not None and before.model and part_of(memory.params, self.layout).digest != before.model:
