@@ -18,7 +18,7 @@ class Standing:
 
     first: str
     level_with: tuple[str, ...]
-    """Names whose difference from the first does not exceed its uncertainty."""
+    """Names whose difference from the first does not exceed its uncertainty, the nearest first."""
 
     @property
     def is_shown(self) -> bool:
@@ -40,7 +40,7 @@ def standing(values: Mapping[str, Sequence[float]], *, lowest: bool = False) -> 
     sign = -1.0 if lowest else 1.0
     means = {name: sign * float(np.mean(own)) for name, own in values.items()}
     first = max(means, key=lambda name: means[name])
-    others = [name for name in values if name != first]
+    others = sorted((name for name in values if name != first), key=lambda name: -means[name])
     tail = (1 - LEVEL) / 2 / max(len(others), 1)
     return Standing(
         first, tuple(name for name in others if not exceeds(values[first], values[name], tail=tail, sign=sign))
