@@ -1,8 +1,8 @@
 """The strength with which each attack gains most: at most eight trainings an attack, on seed 0 of one federation.
 
 Guarded FedCE for 20 rounds; the attacker is the second site, and the fourth where two are needed. Slander and praise
-are judged by what they gain in worth, all others by FedCE's share. What is found on fundus6 is then written
-to `TUNABLE` (site/attacks.py) and used unchanged on other data and seeds.
+are judged by what they gain in worth, all others by worth or FedCE's share, whichever gains more. What is found on
+fundus6 is then written to `TUNABLE` (site/attacks.py) and used unchanged on other data and seeds.
 
     python -m benchmarks.attack_search --store STORE [--data fundus6] [--kinds overstate,drift]
 """
@@ -50,15 +50,13 @@ def main() -> None:
     honest = config_of(context, guarded, 0, None)
     attacked = [config_of(context, guarded, 0, case) for by_strength in rows.values() for case in by_strength.values()]
     context.store.run([honest, *attacked], given.workers)
-    shares = {kind: worth_of if kind in ABOUT_WORTH else contributions_of for kind in rows}
-    print(
-        table(
-            {
-                kind: {strength: effect(context, guarded, case, shares[kind]).gain for strength, case in found.items()}
-                for kind, found in rows.items()
-            }
-        )
-    )
+
+    def gain(kind: str, case: Case) -> float:
+        by = (worth_of,) if kind in ABOUT_WORTH else (worth_of, contributions_of)
+        return max(effect(context, guarded, case, shares).gain for shares in by)
+
+    gains = {kind: {strength: gain(kind, case) for strength, case in found.items()} for kind, found in rows.items()}
+    print(table(gains))
 
 
 if __name__ == "__main__":

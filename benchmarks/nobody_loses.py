@@ -6,7 +6,7 @@ used there with pooled batch-norm statistics, and with statistics estimated from
 their masks (as `fedce predict --adapt` does), beside what the site reaches alone.
 
     python -m benchmarks.nobody_loses --store STORE [--data fundus6,prostate6,DIR] [--seeds 0,1,2] [--set KEY=VALUE]
-                                      [--algorithm fedce] [--unseen]
+                                      [--algorithm fedce] [--unseen [--only SITE,SITE]]
 """
 
 import argparse
@@ -61,13 +61,15 @@ def table(source: str, config: Config, results: Sequence[Result]) -> list[str]:
     return lines
 
 
-def unseen(source: str, changes: dict[str, Any], store: Store, sites: Sequence[str]) -> list[str]:
+def unseen(
+    source: str, changes: dict[str, Any], store: Store, sites: Sequence[str], left_out: Sequence[str]
+) -> list[str]:
     """A row for each site that took no part: not in the plan, not in the training, not in the pooled statistics."""
     # Only the common model is used here.
     only_common = {"alone": False, "personalise": 0, "worth": WorthConfig(every=0)}
     planned = {
         site: planned_for(source, changes, [other for other in sites if other != site]).model_copy(update=only_common)
-        for site in sites
+        for site in left_out
     }
     results = dict(zip(planned, store.run(list(planned.values())), strict=True))
     lines = ["| site that took no part | pooled statistics | adapted | alone |", "|---|---|---|---|"]
@@ -96,6 +98,7 @@ def main() -> None:
     options.add_argument("--algorithm", default="fedce")
     options.add_argument("--set", dest="assignments", action="append", default=[])
     options.add_argument("--unseen", action="store_true")
+    options.add_argument("--only", default="", help="with --unseen: leave out these sites alone, not each in turn")
     given = options.parse_args()
     store = Store(given.store, print)
     changes = {"algorithm.name": given.algorithm, **dict(map(parse_assignment, given.assignments))}
@@ -103,7 +106,9 @@ def main() -> None:
         config = planned_for(source, changes)
         if given.unseen:
             names = [site.name for site in store.sites(config.data)]
-            print("\n".join([f"{Path(source).name}:", *unseen(source, changes, store, names)]), flush=True)
+            left_out = [name for name in names if name in given.only.split(",")] if given.only else names
+            rows = unseen(source, changes, store, names, left_out)
+            print("\n".join([f"{Path(source).name}:", *rows]), flush=True)
             continue
         seeds = [int(seed) for seed in given.seeds.split(",")]
         results = store.run([config.model_copy(update={"seed": seed}) for seed in seeds])

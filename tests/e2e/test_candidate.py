@@ -1,6 +1,7 @@
 """What a federation would gain by a hospital that considers joining."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -8,8 +9,13 @@ import pytest
 from PIL import Image
 
 from fedce.data import load_sites
+from fedce.data.sites import load_labelled
 from fedce.questions.candidate import Candidacy
+from fedce.questions.loading import Which, load_model
+from fedce.record.folder import RunFolder
+from fedce.site.hospital import Hospital
 
+CLASSES = {"disc": [128, 255], "cup": [255]}
 SMALL = ("--scale", "tiny", "--rounds", 3, "--set", "model.channels=[4,8]", "--set", "data.size=32", "--workers", 1)
 
 
@@ -33,6 +39,17 @@ def place(tmp_path_factory) -> Path:
     hospital(folder / "data" / "north", "site1")
     hospital(folder / "data" / "east", "site4")
     return folder
+
+
+def fedce_dice(run: Path, folder: Path) -> float:
+    """The Dice of a run's model on a candidate's test images, by other means."""
+    loaded = load_model(RunFolder(run), Which())
+    data = load_labelled(
+        RunFolder(run).config.data.model_copy(update={"source": str(folder), "classes": CLASSES, "sites": ()}),
+        folder,
+        all_test=False,
+    )[0]
+    return Hospital(data, loaded.learner, tuple(loaded.classes), 0).test_dice(loaded.learner.params)
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +78,8 @@ def test_the_members_gain_is_measured_with_and_without_the_candidate(place: Path
     assert set(found["by_member"]) == {"site1", "site2", "site3", "site4"}
     assert found["gain"] == pytest.approx(sum(found["by_member"].values()) / 4)
     assert found["interval"][0] <= found["gain"] <= found["interval"][1]
-    assert found["own_before"] is not None
+    assert found["own_before"] == pytest.approx(fedce_dice(drawn, place / "west"))
+    assert len({found["own_before"], found["own_without"], found["own_after"]}) == 3
     before = {path: path.stat().st_mtime_ns for path in (place / "store").rglob("results.json")}
     assert len(before) == 4
     again = fedce(*arguments)
@@ -94,10 +112,49 @@ def test_without_the_runs_images_only_the_model_is_tried(place: Path, tmp_path: 
 
 
 def test_bad_candidates_are_one_line(place: Path, drawn: Path, fedce):
-    for folder, words in ((place / "none", "expected a folder of labelled images"),):
-        refused = fedce("value", drawn, "--candidate", folder)
+    for arguments, words in (
+        ((place / "none",), "expected a folder of labelled images"),
+        ((place / "data",), "holds several sites (east, north); name the folder of one of them"),
+        ((place / "west", "--seeds", "0,0"), "--seeds: 0,0 names a seed twice"),
+        ((place / "west", "--seeds", "-1"), "--seeds: expected whole numbers from 0"),
+    ):
+        refused = fedce("value", drawn, "--candidate", *arguments)
         assert refused.exit_code == 2
         assert words in refused.stderr.splitlines()[-1]
+
+
+def test_without_a_common_model_nothing_is_trained(place: Path, drawn: Path, tmp_path: Path, fedce):
+    copy = tmp_path / "run"
+    shutil.copytree(drawn, copy)
+    (copy / "model.safetensors").unlink()
+    refused = fedce("value", copy, "--candidate", place / "west", "--store", tmp_path / "store")
+    assert refused.exit_code == 2
+    assert "there is no common model to go on from" in refused.stderr.splitlines()[-1]
+    assert not (tmp_path / "store").exists()
+
+
+def test_on_a_reference_set_the_candidate_is_averaged_in(place: Path, tmp_path: Path, fedce):
+    """Where the run's images are not, and with an interval over seeds."""
+    data, reference, run = tmp_path / "data", tmp_path / "reference", tmp_path / "run"
+    shutil.copytree(place / "data", data)
+    shutil.copytree(place / "north", reference)
+    classes = "data.classes={disc=[128,255], cup=[255]}"
+    keys = ("--rounds", 3, "--set", "model.channels=[4,8]", "--set", classes, "--workers", 1)
+    trained = fedce("run", "--data", data, *keys, "--set", f'worth.reference="{reference}"', "--out", run)
+    assert trained.exit_code == 0, trained.output
+    shutil.rmtree(data)
+    arguments = ("value", run, "--candidate", place / "west", "--rounds", 1, "--seeds", "0,1")
+    found = json.loads(fedce(*arguments, "--json").stdout)
+    assert found["on_reference"]
+    assert found["interval"][0] <= found["gain"] <= found["interval"][1]
+    said = " ".join(fedce(*arguments).stdout.split())
+    assert "on the reference set" in said
+    assert "averaged into the model and scored on the reference set" in said
+    assert "the others would" not in said
+    shutil.rmtree(reference)
+    told = fedce(*arguments)
+    assert told.exit_code == 0, told.output
+    assert "neither the run's images nor its reference set are on this machine" in " ".join(told.stdout.split())
 
 
 def test_no_sentence_says_more_than_the_interval():

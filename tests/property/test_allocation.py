@@ -196,3 +196,38 @@ def test_a_site_without_an_interval_has_no_amounts_at_its_ends():
 def test_where_nobody_took_part_samples_say_nothing():
     nobody = {**RESULTS, "train_images_used": {"a": 0, "b": 0, "c": 0}}
     assert set(allocate(nobody, "30")["samples"].amounts.values()) == {Decimal("10.00")}
+
+
+@given(RAW, st.floats(0, 0.08), st.floats(0.4, 1.0), st.floats(0, 0.2))
+def test_an_amount_lies_within_its_own_interval(values: list[float], floor: float, cap: float, width: float):
+    """Also where floor or cap moves the other sites' shares."""
+    if len(values) * cap < 1:
+        return
+    shares = shares_of(values)
+    worth = {
+        "share": shares,
+        "low": {site: max(share - width, 0.0) for site, share in shares.items()},
+        "high": {site: min(share + width, 1.0) for site, share in shares.items()},
+    }
+    results = {"contributions": shares, "intervals": None, "train_images_used": {}, "worth": worth}
+    found = allocate({**results, "train_images_used": dict.fromkeys(shares, 1)}, "1000", str(floor), str(cap))
+    for rule in ("worth", "mix"):
+        paid = found[rule]
+        assert paid.low is not None
+        assert paid.high is not None
+        assert all(paid.low[site] <= paid.amounts[site] <= paid.high[site] for site in shares)
+
+
+def test_a_floor_does_not_move_an_amount_out_of_its_interval():
+    worth = {
+        "share": {"a": 0.7, "b": 0.2, "c": 0.1},
+        "low": {"a": 0.65, "b": 0.15, "c": 0.05},
+        "high": {"a": 0.75, "b": 0.25, "c": 0.15},
+    }
+    found = allocate({**RESULTS, "worth": {**worth, "signal": 1.0}}, "1000", "20%")["worth"]
+    assert found.amounts["a"] == Decimal("600.00")
+    # With 0.65, c gets its floor, and a and b share 0.8 as 0.65 to 0.2333; with 0.75, b gets its floor too.
+    assert (found.low["a"], found.high["a"]) == (Decimal("588.68"), Decimal("600.00"))
+    capped = allocate({**RESULTS, "worth": {**worth, "signal": 1.0}}, "1000", "0%", "40%")["worth"]
+    assert capped.low["b"] <= capped.amounts["b"] <= capped.high["b"]
+    assert capped.amounts["a"] == Decimal("400.00")

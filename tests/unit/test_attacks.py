@@ -64,6 +64,15 @@ def test_colluders_cancel_each_other():
     assert not np.allclose(one, sent("collude", 1, round_no=4))
 
 
+def test_who_rides_on_the_common_step_sends_it_again():
+    """The common model moves by (1, 0) in each round."""
+    first, *later = sent_over("coattail=2")
+    assert np.abs(first).max() < 0.01
+    for update in later:
+        assert np.linalg.norm(update - [2.0, 0.0]) == pytest.approx(0.1, rel=1e-4)
+    assert not np.allclose(later[0], later[1])
+
+
 def test_a_made_up_direction_is_held():
     one, other = sent("invent", round_no=1), sent("invent", round_no=2)
     assert one @ other / np.linalg.norm(one) / np.linalg.norm(other) > 0.9
@@ -306,6 +315,8 @@ def planted(**plant):
 def test_accomplices_may_cheat_with_other_strengths():
     pair = planted(site1="mirror=1", site2="mirror=0.5", site3="drift=1")
     assert [pair.hospital(site).sign for site in ("site1", "site2", "site3")] == [1, -1, 1]
+    both = planted(site1="drift=1", site2="drift=0.5")
+    assert [both.hospital(site).sign for site in ("site1", "site2")] == [1, 1]
     reply = Reply("a", 1, 10, score=0.8, scores=(0.5, 0.4, 0.4, 0.4))
     lies = said(reply, "praise=0.1", "bcd", (0, 1, 2, 3), {"a": "praise=0.1", "c": "praise=0.2"}).scores
     assert lies == pytest.approx((0.5, 0.4, 0.4, 0.4))

@@ -1,5 +1,6 @@
 """The sites' table is one list of columns, shown at three places."""
 
+from dataclasses import replace
 from io import StringIO
 
 import pytest
@@ -9,6 +10,7 @@ from fedce.present import columns, pages
 from fedce.present.columns import Column, Note, of, sites_table
 from fedce.present.results import metrics_tables, results_table
 from fedce.present.worth import worth_sentences
+from fedce.questions.compare import Row, shares_table
 
 RESULTS = {
     "algorithm": "fedce",
@@ -168,3 +170,41 @@ def test_bars_are_parts_of_the_largest_value():
     assert parts == [pytest.approx(1 / 3), 1]
     nothing = cell("report", "Contribution", "north", contributions=dict.fromkeys(SITES, 0.0))
     assert (nothing.text, nothing.part) == ("0.0 %", 0)
+
+
+def test_a_comparison_shows_what_is_given_with_its_interval():
+    row = Row(
+        "fedce",
+        dice={"north": 0.8, "south": 0.7},
+        dice_std={},
+        dice_by_seed={},
+        dice_by_class={},
+        mean=0.75,
+        std_over_sites=0.1,
+        worst=0.7,
+        jain=1.0,
+        gini=0.0,
+        contributions={"north": 0.25, "south": 0.75},
+        standalone_pearson=None,
+        standalone_pearson_p=None,
+        standalone_euclid=None,
+        gain={},
+        truth_pearson=None,
+        truth_pearson_p=None,
+        truth_spearman=None,
+        truth_euclid=None,
+        truth_cosine=None,
+        rank_tau=None,
+        seconds=1.0,
+        megabytes=1.0,
+        worth={"north": 0.9},
+        worth_low={"north": 0.8},
+        worth_high={"north": 1.0},
+        worth_is_told=False,
+    )
+    assert shares_table([row]).cells == [
+        ["fedce, gives (who gives most can't be told)", "90.0 (80 to 100)", "-"],
+        ["fedce, needs", "25.0", "75.0"],
+    ]
+    fedavg = replace(row, algorithm="fedavg", title="FedAvg", worth_is_told=True)
+    assert [cells[0] for cells in shares_table([fedavg]).cells] == ["FedAvg, gives", "FedAvg, contribution"]

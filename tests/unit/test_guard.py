@@ -484,6 +484,13 @@ def seen(updates, kept=None, claims=None, **others):
     return look(Updates(sites, products, kept, claims, dict.fromkeys(sites, 1 / len(sites)), **others))
 
 
+def test_a_site_whose_update_was_shortened_owes_its_error_too():
+    """Its part entered with another length: it did not move the model by what is known, and could still be silent."""
+    said = {"a": Claim(0.8, None, ()), "b": Claim(0.8, 0.3, ()), "c": Claim(0.8, None, ())}
+    found = seen(([1, 0], [1, 1], [0, 1]), claims=said, moved={"b": 1.0}, owing={"a", "b"})
+    assert [found[site].owes_error for site in "abc"] == [True, False, False]
+
+
 def test_lengths_are_in_medians_of_the_round():
     def lengths(*updates):
         return [signs.length for signs in seen(updates).values()]

@@ -106,6 +106,16 @@ def test_publications_are_in_the_ledger_and_add_up(tiny_run: Path, tmp_path: Pat
     assert "the noise is larger than an equal share" in fedce("publish", run, "--epsilon", 0.01).stderr
 
 
+def test_presence_multiplies_what_is_published(tiny_run: Path, tmp_path: Path):
+    run = RunFolder(tiny_run)
+    before = noisy_shares(run, 1e6).shares
+    shutil.copytree(tiny_run, tmp_path / "run")
+    other = RunFolder(tmp_path / "run")
+    other.write_results({**run.results, "presence": {**run.results["presence"], "site1": 0.5}})
+    after = noisy_shares(other, 1e6).shares
+    assert after["site1"] / after["site2"] == pytest.approx(before["site1"] / before["site2"] / 2, rel=1e-3)
+
+
 def test_nobody_but_the_coordinator_publishes(tiny_run: Path, tmp_path: Path, fedce, monkeypatch):
     run = tmp_path / "run"
     shutil.copytree(tiny_run, run)

@@ -39,6 +39,24 @@ def test_worth_is_compared_with_worth_and_contributions_with_contributions():
     ]
 
 
+def test_each_column_is_held_against_its_own_aim():
+    fifth = {**HONEST, "site2": 0.24, "site4": 0.24, "site5": 0.22}
+    said = " ".join(robustness.evaluate(context_of(fifth, fifth)).findings)
+    n = len(robustness.cases(NAMES))
+    assert f"Worth, guarded: 0 of {n} attacks gain at most 10 %" in said
+    assert f"Of worth, 0 of {n} attacks gain at most 15 % with any seed; the most is +20 %" in said
+    assert "FedCE, guarded: " in said
+    assert said.count("attacks gain at most 25 %") == len(robustness.methods())
+    assert "keeps at least 95 %" in said
+
+
+def test_of_a_clone_it_is_shown_what_its_victim_keeps():
+    context = context_of({**HONEST, "site1": 0.05, "site2": 0.25}, HONEST)
+    guarded = robustness.methods()["guarded"]
+    assert effect(context, guarded, Case("clone", ("site2",))).kept == pytest.approx(0.5)
+    assert effect(context, guarded, Case("drift", ("site2",))).kept == pytest.approx(1.0)
+
+
 def test_without_ballots_there_is_no_column_of_worth():
     context = context_of(HONEST, None)
     assert not has_worth(context, robustness.cases(NAMES))

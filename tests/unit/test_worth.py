@@ -1,6 +1,7 @@
 """What each site gives to the others: when it is measured, from what it follows, and what a vote can do."""
 
 import shutil
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -12,14 +13,18 @@ from PIL import Image
 from fedce.base.config import load
 from fedce.base.errors import ConfigError
 from fedce.core.ballot import REFERENCE, Ballot, Ballots, carried_by, models_without
+from fedce.core.decoys import DECOY
 from fedce.core.params import weighted_sum
 from fedce.data import load_sites
 from fedce.engines.starting import execute, resume
 from fedce.federation.plan import resolve
 from fedce.federation.reference import reference_images
+from fedce.present.worth import vote_lines
 from fedce.record.folder import RunFolder
+from fedce.record.ledger import Ledger
+from fedce.record.results import worth_so_far
 from fedce.record.verify import verify
-from fedce.valuation.worth import Held, gives, middle_of, shares_of, with_own_losses, worth_of
+from fedce.valuation.worth import Attendance, Held, gives, middle_of, shares_of, with_own_losses, worth_of
 from support import Stopped, chained, contents_of, params, stopping_after
 
 TINY = {
@@ -41,6 +46,16 @@ def ballot(lost: np.ndarray, base: float = 0.8, carried=(1.0, 1.0, 1.0, 1.0)) ->
     return Ballot(SITES, scores, dict(zip(SITES, carried, strict=True)))
 
 
+def rounds_due(ballots: Ballots, n_sites: int) -> list[int]:
+    """The rounds, from 1, that hold a ballot if all sites are always there."""
+    sites, n_before, found = [f"site{i}" for i in range(n_sites)], Counter[str](), []
+    for n in range(ballots.n_rounds):
+        if ballots.is_due(n, sites, n_before):
+            n_before.update(sites)
+            found.append(n + 1)
+    return found
+
+
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory) -> RunFolder:
     folder = tmp_path_factory.mktemp("worth") / "run"
@@ -50,10 +65,20 @@ def ran(tmp_path_factory) -> RunFolder:
 
 def test_ballots_are_held_when_they_are_due(ran):
     assert [done.round_no + 1 for done in ran.rounds() if done.ballot] == [2, 4, 6]
-    assert [n + 1 for n in range(40) if Ballots(40).is_due(n, n_sites=6)] == [3, 6, 9, 12, 15, 18]
-    assert [n + 1 for n in range(3) if Ballots(3).is_due(n, n_sites=6)] == [1, 2, 3]
-    assert not Ballots(10, every=1).is_due(0, n_sites=3)
-    assert not Ballots(10, every=0).is_due(0, n_sites=6)
+    assert rounds_due(Ballots(40), 6) == [3, 6, 9, 12, 15, 18]
+    assert rounds_due(Ballots(3), 6) == [1, 2, 3]
+    assert rounds_due(Ballots(10, every=1), 3) == []
+    assert rounds_due(Ballots(10, every=0), 6) == []
+    assert rounds_due(Ballots(10, on_reference=True), 2) == [1, 2, 3, 4, 5]
+
+
+def test_a_site_that_joins_late_has_ballots_late():
+    known = dict.fromkeys("abcde", 3)
+    assert Ballots(40).is_due(29, list("abcdef"), known)
+    assert not Ballots(40).is_due(30, list("abcdef"), known)
+    assert not Ballots(40).is_due(29, list("abcde"), known)
+    assert not Ballots(40).is_due(29, list("abcdef"), {**known, "f": 3})
+    assert not Ballots(40, draws=True).is_due(29, list("abcdef"), known)
 
 
 def test_the_models_on_a_ballot_are_the_means_of_the_others():
@@ -113,6 +138,10 @@ def test_a_sound_ledger_names_its_ballots(ran):
         (lambda line: line["ballot"].__setitem__("secret", "mine"), "not drawn from the secret"),
         (lambda line: line["ballot"]["decoy"].pop("site1"), "the decoy was not scored by the scorers"),
         (
+            lambda line: [line["ballot"][what].pop("site1") for what in ("scores", "decoy")],
+            "the votes of site1 are missing, without a reason",
+        ),
+        (
             lambda line: [
                 line["ballot"]["carried"].pop(line["ballot"]["without"].pop()),
                 *(own.pop() for own in line["ballot"]["scores"].values()),
@@ -155,6 +184,71 @@ def test_too_few_sites_or_another_kind_of_model_give_a_reason(tmp_path):
     assert "not a mean" in own["reason"]
     short = execute(load(None, {**TINY, "rounds": 2}), tmp_path / "short").values["worth"]
     assert "1 ballot was held, and at least 3" in short["reason"]
+    drawn = {**TINY, "sites_per_round": 3, "freerider.detect": False, "rounds": 1}
+    few = execute(load(None, drawn), tmp_path / "drawn").values["worth"]
+    assert "sites_per_round is 3" in few["reason"]
+    assert "set it to at least 4, or set worth.reference" in few["reason"]
+
+
+def test_no_model_is_shown_where_few_sites_have_a_weight(tmp_path):
+    """Multi-Krum's mean of two: the model without one of them is the other's."""
+    krum = {**TINY, "algorithm.name": "krum", "algorithm.n_chosen": 2, "guard": "off"}
+    run = execute(load(None, krum), tmp_path / "run")
+    assert not any(done.ballot for done in RunFolder(run.folder).rounds())
+    assert "fewer than 4 sites had a weight in the common model" in run.values["worth"]["reason"]
+    assert verify(RunFolder(run.folder)).sound
+
+
+def with_ballots(run: RunFolder, folder, change) -> Ledger:
+    """The run's ledger with changed ballots."""
+    entries = contents_of(run)
+    for entry in entries:
+        if entry.get("ballot"):
+            change(entry["ballot"])
+    (folder / "ledger.jsonl").write_text("".join(f"{line}\n" for line in chained(entries)))
+    return RunFolder(folder).ledger()
+
+
+def refusing(*sites: str):
+    def change(held) -> None:
+        for site in sites:
+            del held["scores"][site], held["decoy"][site]
+        held["no_vote"] = dict.fromkeys(sites, "no reply")
+
+    return change
+
+
+def test_sites_that_do_not_vote_are_named_and_can_not_raise_anybody(ran, tmp_path):
+    """Votes about some sites alone would not be comparable: a site could then gain by refusing."""
+    before = ran.results["worth"]
+    two = worth_so_far(ran.config, with_ballots(ran, tmp_path, refusing("site1", "site2")))["worth"]
+    assert two["no_votes"] == {"site1": 3, "site2": 3}
+    assert two["share"].keys() == before["share"].keys()
+    for silent in (("site1", "site2", "site3"), tuple(before["share"])):
+        few = worth_so_far(ran.config, with_ballots(ran, tmp_path, refusing(*silent)))["worth"]
+        assert few["share"] is None
+        assert "3 of 3 ballots have fewer than 3 votes about some site" in few["reason"]
+        lines = vote_lines({"worth": few})
+        assert [line.split()[0] for line in lines] == list(silent)
+
+
+def test_a_site_that_no_ballot_is_about_has_no_worth(ran, tmp_path):
+    def late(held) -> None:
+        at = held["without"].index("site6")
+        del held["without"][at], held["carried"]["site6"]
+        for own in held["scores"].values():
+            del own[at + 1]
+
+    found = worth_so_far(ran.config, with_ballots(ran, tmp_path, late))["worth"]
+    assert found["unmeasured"] == ["site6"]
+    assert "site6" not in found["share"]
+    assert sum(found["share"].values()) == pytest.approx(1)
+    assert vote_lines({"worth": found})[-1].startswith("What site6 gives was not measured: no ballot was held")
+
+
+def test_a_site_that_takes_no_part_has_no_worth(tmp_path):
+    run = execute(load(None, {**TINY, "leave_out": ["site4"]}), tmp_path / "run")
+    assert "site4" not in run.values["worth"]["share"]
 
 
 def test_only_the_named_scorers_are_asked(tmp_path):
@@ -165,8 +259,14 @@ def test_only_the_named_scorers_are_asked(tmp_path):
     assert len(held.without) == 6
     with pytest.raises(ConfigError, match="no site is called 'site9'"):
         execute(load(None, {**TINY, "worth.scorers": ["site9"]}), tmp_path / "none")
-    with pytest.raises(ConfigError, match=r"worth\.scorers names 2 sites, and at least 4"):
-        execute(load(None, {**TINY, "worth.scorers": chosen[:2]}), tmp_path / "none")
+    for keys, words in (
+        ({"worth.scorers": chosen[:2]}, r"worth\.scorers names 2 sites, and at least 4"),
+        ({"worth.scorers": ["site1"] * 4}, r"worth\.scorers names 1 sites, and at least 4"),
+        ({"worth.scorers": chosen, "leave_out": ["site1"]}, r"names 3 sites that take part, and at least 4"),
+        ({"worth.scorers": chosen, "worth.reference": "there"}, r"no use with worth\.reference.*remove one"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            execute(load(None, {**TINY, **keys}), tmp_path / "none")
 
 
 def test_a_reference_set_scores_instead_of_the_sites(tmp_path):
@@ -297,6 +397,35 @@ def test_votes_that_contradict_each_other_count_little():
     assert mean["north"] == pytest.approx(mean["west"], abs=0.05)
 
 
+def test_a_site_is_paid_for_the_rounds_in_which_it_took_part():
+    lost = np.full((4, 4), 0.05)
+    held = [ballot(lost)] * 3
+    always = worth_of(held, SITES, 0.9, 0)
+    half = worth_of(held, SITES, 0.9, 0, Attendance([SITES] * 3, {"west": 0.5}, {}))
+    odds = {name: half.share[name] / always.share[name] for name in SITES}
+    assert odds["west"] / odds["east"] == pytest.approx(0.5)
+    assert sum(half.share.values()) == pytest.approx(1)
+    assert all(half.low[name] <= half.share[name] <= half.high[name] for name in SITES)
+
+
+def test_a_site_that_was_away_is_judged_by_its_own_ballots():
+    lost = np.full((4, 4), 0.05)
+    here, others = ballot(lost), tuple(name for name in SITES if name != "west")
+    without = Ballot(others, {s: here.scores[s][:4] for s in others}, dict.fromkeys(others, 1.0))
+    attended = Attendance([SITES, SITES, others], {}, {})
+    found = worth_of([here, here, without], SITES, 0.9, 0, attended)
+    assert found.carried["west"] == pytest.approx(0.25, abs=0.03)
+    assert max(found.share.values()) - min(found.share.values()) < 0.08
+
+
+def test_two_names_of_one_site_get_the_share_of_one():
+    lost = np.full((4, 4), 0.05)
+    counts = {"south": 0.5, "west": 0.5}
+    held = [ballot(lost, carried=(1.0, 1.0, 0.5, 0.5))] * 3
+    found = worth_of(held, SITES, 0.9, 0, Attendance([SITES] * 3, {}, counts))
+    assert found.share["south"] + found.share["west"] == pytest.approx(found.share["east"])
+
+
 def test_differences_below_what_another_training_changes_are_no_signal():
     lost = np.full((4, 4), 0.0001) * np.arange(1, 5)[:, None]
     found = worth_of([ballot(lost, carried=(1.0, 1.01, 1.0, 0.99))] * 5, SITES, reached=0.9, seed=0)
@@ -337,10 +466,11 @@ def test_a_longer_update_carries_no_more(factor):
 
 @given(st.integers(1, 400), st.integers(4, 12))
 def test_over_a_run_a_site_scores_about_one_model_a_round(n_rounds, n_sites):
-    n_held = sum(Ballots(n_rounds).is_due(n, n_sites) for n in range(n_rounds))
+    n_held = len(rounds_due(Ballots(n_rounds), n_sites))
     assert n_held >= min(3, n_rounds)
+    # The model itself is scored in any case; beside it, a ballot has a model without each site, and the decoy.
     if n_rounds >= 6 * (n_sites + 1):
-        assert 0.75 <= n_held * (n_sites + 1) / n_rounds <= 1.35
+        assert 0.75 <= n_held * (n_sites + DECOY) / n_rounds <= 1.35
 
 
 def test_shares_of_nothing_are_equal():

@@ -38,9 +38,14 @@ def size_of_study(scale: str) -> tuple[int, str, int]:
 
 def numbers_of(seeds: str) -> list[int]:
     try:
-        return [int(seed) for seed in seeds.split(",")]
+        numbers = [int(seed) for seed in seeds.split(",")]
     except ValueError:
-        raise ConfigError(f"--seeds: expected whole numbers such as 0,1,2, got {seeds!r}") from None
+        numbers = [-1]
+    if min(numbers) < 0:
+        raise ConfigError(f"--seeds: expected whole numbers from 0 such as 0,1,2, got {seeds!r}")
+    if len(set(numbers)) < len(numbers):
+        raise ConfigError(f"--seeds: {seeds} names a seed twice, and the same training says nothing new")
+    return numbers
 
 
 @click.command()
@@ -121,7 +126,9 @@ def _candidate(
         found = candidacy(run, folder, rounds, seeds, store, display.notice)
         place = out or target / f"candidate-{folder.resolve().name}.json"
         write_sealed(place, found.as_dict())
-        display.show(*candidate_table(found), found.sentence, found.at_candidate)
+        display.show(
+            *candidate_table(found), found.sentence, *([found.basis] if found.basis else []), found.at_candidate
+        )
         display.notice(f"written to {place}")
     if as_json:
         echo_json(found.as_dict())

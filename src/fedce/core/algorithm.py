@@ -113,6 +113,8 @@ class State:
     """Sites that the method no longer asks, whether they are still connected or not."""
     draws: Mapping[str, int] = field(default_factory=dict)
     """How often each site was drawn, if not all sites take part in every round."""
+    on_ballots: Mapping[str, int] = field(default_factory=dict)
+    """How many ballots so far were about each site."""
     notes: tuple[str, ...] = ()
     """What the method has to say about the last round; written to the ledger."""
     scores: tuple[float, ...] = ()

@@ -4,13 +4,13 @@ What a site gives to the others (`valuation/worth.py`) follows from the ballots 
 the training.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import sqrt
 
 import numpy as np
 
-from fedce.base.tables import WorthConfig
+from fedce.base.config import Config
 from fedce.core.params import Params, gram, leave_out
 
 FEWEST_SITES = 4
@@ -20,6 +20,8 @@ FEWEST_WITH_REFERENCE = 2
 FEWEST_BALLOTS = 3
 REFERENCE = "reference"
 """The name of the scorer that is a set of images at the coordinator."""
+SET_REFERENCE = "set worth.reference to a labelled folder at the coordinator"
+"""What to do where sites can't vote."""
 LARGEST_WEIGHT = 0.99
 """A site of a larger weight is not left out: what would remain is rounding noise."""
 
@@ -35,22 +37,32 @@ class Ballots:
     """Empty: all sites of the round."""
     on_reference: bool = False
     """Whether the coordinator scores on images of its own, and no site is asked."""
+    draws: bool = False
+    """Whether each round draws its sites."""
 
     @classmethod
-    def asked_by(cls, wanted: WorthConfig, n_rounds: int) -> "Ballots":
-        return cls(n_rounds, wanted.every, wanted.scorers, on_reference=wanted.reference is not None)
+    def asked_by(cls, config: Config) -> "Ballots":
+        wanted, draws = config.worth, config.sites_per_round is not None
+        return cls(config.n_rounds, wanted.every, wanted.scorers, wanted.reference is not None, draws)
 
     @property
     def fewest(self) -> int:
-        """A round of fewer sites holds no ballot."""
+        """A round in which fewer sites have a weight holds no ballot."""
         return FEWEST_WITH_REFERENCE if self.on_reference else FEWEST_SITES
 
-    def is_due(self, round_no: int, n_sites: int) -> bool:
-        if n_sites < self.fewest or round_no >= self.n_rounds or self.every == 0:
+    def is_due(self, round_no: int, weighed: Sequence[str], n_before: Mapping[str, int]) -> bool:
+        """Whether a round holds a ballot about the sites that have a weight in it.
+
+        `n_before` counts the earlier ballots about each site. A site that joins late has ballots late, unless sites are
+        drawn: then many come late, and every round would have to hold one.
+        """
+        if len(weighed) < self.fewest or round_no >= self.n_rounds or self.every == 0:
             return False
         if self.every is not None:
             return (round_no + 1) % self.every == 0
-        return round_no < usual_end(self.n_rounds) and (round_no + 1) % usual_step(self.n_rounds, n_sites) == 0
+        has_newcomer = not self.draws and any(n_before.get(site, 0) < FEWEST_BALLOTS for site in weighed)
+        is_time = (round_no + 1) % usual_step(self.n_rounds, len(weighed)) == 0
+        return is_time and (round_no < usual_end(self.n_rounds) or has_newcomer)
 
     def scorers_of(self, sites: Sequence[str]) -> list[str]:
         return [site for site in sites if not self.scorers or site in self.scorers]
@@ -62,9 +74,10 @@ def usual_end(n_rounds: int) -> int:
 
 
 def usual_step(n_rounds: int, n_sites: int) -> int:
-    """Rounds between two ballots. A ballot has n + 1 models; over the whole run a site scores about one in a round.
+    """Rounds between two ballots. A ballot has n + 2 models, of which the common one is scored in any case.
 
-    Short runs hold three ballots all the same.
+    With ballots in half of the rounds, a site so scores about one model more in a round of the whole run. Short runs
+    hold three ballots all the same.
 
     >>> usual_step(100, 6), usual_step(12, 6), usual_step(3, 6)
     (3, 2, 1)
@@ -93,6 +106,8 @@ class Ballot:
     """Scorer to its score of the decoy (core/decoys.py); empty if there was none."""
     secret: str = ""
     """What the decoy and the order of the models were drawn from; empty if nothing was drawn."""
+    no_vote: Mapping[str, str] = field(default_factory=dict)
+    """Site that was asked and gave no vote, to the reason."""
 
 
 def carried_by(models: Mapping[str, Params], start: Params, trust: Mapping[str, float]) -> dict[str, float]:
@@ -116,11 +131,12 @@ def carried_by(models: Mapping[str, Params], start: Params, trust: Mapping[str, 
     return found
 
 
+def weighed_in(rho: Mapping[str, float], sites: Iterable[str]) -> list[str]:
+    """The sites that have a part in the common model and can be left out of it."""
+    return sorted(site for site in sites if 0 < rho.get(site, 0.0) < LARGEST_WEIGHT)
+
+
 def models_without(mean: Params, models: Mapping[str, Params], rho: Mapping[str, float]) -> dict[str, Params]:
     """The common model without each site that has a part in it."""
-    weights = {site: rho.get(site, 0.0) for site in models}
-    return {
-        site: leave_out(mean, weights[site], model)
-        for site, model in models.items()
-        if 0 < weights[site] < LARGEST_WEIGHT
-    }
+    weighed = weighed_in(rho, models)
+    return {site: leave_out(mean, rho[site], model) for site, model in models.items() if site in weighed}

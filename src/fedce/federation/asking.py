@@ -29,6 +29,7 @@ from fedce.guard.border import (
     weights_before,
 )
 from fedce.guard.statistics import Trial, is_harmful, still_cleared, trial_of, without_statistics
+from fedce.record.attendance import NO_REPLY
 
 Judge = Callable[[Sequence[Params]], tuple[float, ...]]
 """Scores models on images of the coordinator's."""
@@ -204,18 +205,18 @@ class CheckedAsk:
         """The scores that the round's sites give to a trial's models; a site that does not answer has no vote."""
         if not trial.models:
             return {}
-        return {site: reply.scores for site, reply in self._votes(tasks, trial.models).items()}
+        return {site: reply.scores for site, reply in self._votes(tasks, trial.models)[0].items()}
 
-    def _votes(self, tasks: Sequence[Task], models: Sequence[Params]) -> dict[str, Reply]:
-        """The usable answers of sites that are asked to score models."""
+    def _votes(self, tasks: Sequence[Task], models: Sequence[Params]) -> tuple[dict[str, Reply], dict[str, str]]:
+        """The usable answers of sites that are asked to score models, and why the others have none."""
         asked = [replace(task, action="score", models=tuple(models), persist=False) for task in tasks]
         self.n_models += len(asked) * len(models)
         answers = {reply.site: reply for reply in self.engine.ask(asked)}
-        return {
-            task.site: answers[task.site]
-            for task in asked
-            if task.site in answers and problem_of(answers[task.site], task) is None
+        problems = {
+            task.site: problem_of(answers[task.site], task) if task.site in answers else NO_REPLY for task in asked
         }
+        usable = {site: answers[site] for site, problem in problems.items() if problem is None}
+        return usable, {site: problem for site, problem in problems.items() if problem is not None}
 
     def ballot(self, tasks: Sequence[Task], after: State) -> Ballot:
         """How these tasks' sites, or the judge, score the common model and the models that lack a site."""
@@ -230,8 +231,11 @@ class CheckedAsk:
         models = drawn.sent([*models, drawn.decoy(mean, list(lacking.values()))])
         scores: dict[str, tuple[float, ...]] = {task.site: () for task in tasks}
         signed: dict[str, tuple[Mapping[str, str], ...]] = {task.site: () for task in tasks}
+        no_vote: dict[str, str] = {}
         for start in range(0, len(models), MAX_MODELS):
-            found = self._votes([task for task in tasks if task.site in scores], models[start : start + MAX_MODELS])
+            left = [task for task in tasks if task.site in scores]
+            found, silent = self._votes(left, models[start : start + MAX_MODELS])
+            no_vote |= silent
             # A site that does not answer to all models has no vote.
             scores = {site: (*scores[site], *reply.scores) for site, reply in found.items()}
             signed = {site: (*signed[site], *([reply.signed] if reply.signed else [])) for site, reply in found.items()}
@@ -239,7 +243,7 @@ class CheckedAsk:
         ordered = {site: drawn.in_order(own) for site, own in scores.items()}
         own_scores = {site: tuple(own[:-DECOY]) for site, own in ordered.items()}
         decoy = {site: own[-DECOY] for site, own in ordered.items()}
-        return Ballot(tuple(lacking), own_scores, carried, signed, decoy, self.rules.secret)
+        return Ballot(tuple(lacking), own_scores, carried, signed, decoy, self.rules.secret, no_vote)
 
     def _about_statistics(self, site: str) -> tuple[Flag, ...]:
         if site in self.far:

@@ -80,7 +80,8 @@ def _ballot(held: Ballot) -> dict[str, Any]:
     scores = {site: list(own) for site, own in held.scores.items()}
     found = {"without": list(held.without), "scores": scores, "carried": dict(held.carried)}
     hidden = {"decoy": dict(held.decoy), "secret": held.secret} if held.decoy else {}
-    return {**found, **hidden, **({"signed": signed} if signed else {})}
+    silent = {"no_vote": dict(held.no_vote)} if held.no_vote else {}
+    return {**found, **hidden, **silent, **({"signed": signed} if signed else {})}
 
 
 def digests_of(run_folder: RunFolder, replies: Mapping[str, Reply]) -> dict[str, str]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedce.base.errors import ReplyError
 from fedce.core.algorithm import Algorithm, State
-from fedce.core.ballot import Ballot
+from fedce.core.ballot import Ballot, weighed_in
 from fedce.core.best import best_round, has_stalled
 from fedce.core.draw import draws_of
 from fedce.core.messages import Reply
@@ -102,6 +102,7 @@ def rounds(
             params, rest = rounded(state.params, after.params, state.rest)
             after = replace(after, params=params, rest=rest)
         ballot = _ballot(algorithm, after, checked, rules)
+        about = ballot.without if ballot else ()
         expelled = (*state.expelled, *(site for site in asked if site not in after.sites))
         sites = tuple(site for site in everybody if site not in expelled)
         scores = (*state.scores, mean_score_of(checked.replies))
@@ -117,6 +118,7 @@ def rounds(
                 shortened=checked.shortened,
                 scores=scores,
                 best=state.params if is_best else state.best,
+                on_ballots={**state.on_ballots, **{site: state.on_ballots.get(site, 0) + 1 for site in about}},
             ),
         )
         if draw:
@@ -150,7 +152,7 @@ def _listed(reasons: Mapping[str, str]) -> str:
 def _ballot(algorithm: Algorithm, after: State, checked: CheckedAsk, rules: Rules) -> Ballot | None:
     """The round's ballot, if one is due; `after` is the state after the round."""
     round_no, sites = after.round_no - 1, sorted(checked.replies)
-    if rules.ballots is None or not rules.ballots.is_due(round_no, len(sites)):
+    if rules.ballots is None or not rules.ballots.is_due(round_no, weighed_in(after.rho, sites), after.on_ballots):
         return None
     tasks = [replace(algorithm.task(after, site), round_no=round_no) for site in rules.ballots.scorers_of(sites)]
     return checked.ballot(tasks, after)

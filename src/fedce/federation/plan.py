@@ -16,7 +16,7 @@ from fedce.base.errors import ConfigError, FedceError, nearest
 from fedce.base.identity import coordinator
 from fedce.base.tables import BUILT_IN
 from fedce.core.algorithm import Algorithm, State
-from fedce.core.ballot import FEWEST_SITES, Ballots
+from fedce.core.ballot import FEWEST_SITES, SET_REFERENCE, Ballots
 from fedce.core.decoys import Drawn, secret_text
 from fedce.core.messages import Member, Reply, Task
 from fedce.core.params import Layout, Params, part_of, shared_layout
@@ -66,11 +66,7 @@ class Plan:
             if site not in members:
                 known = f"{nearest(site, members)}; there are: {', '.join(members)}"
                 raise ConfigError(f"no site is called {site!r}{known}")
-        if 0 < len(config.worth.scorers) < FEWEST_SITES:
-            raise ConfigError(
-                f"worth.scorers names {len(config.worth.scorers)} sites, and at least {FEWEST_SITES} must score, so "
-                "that votes can be held against each other; name more, or set worth.reference instead"
-            )
+        _check_scorers(config)
 
     @property
     def first(self) -> Member:
@@ -143,16 +139,17 @@ class Plan:
             return f"the common model of {self.config.algorithm.name} is not a mean of the sites' models"
         if wanted.reference is not None:
             return ""
+        drawn = self.config.sites_per_round
+        too_few = f"below {FEWEST_SITES} a vote can't be held against the other votes"
         if n_sites < FEWEST_SITES:
-            return (
-                f"{n_sites} sites take part, and below {FEWEST_SITES} a vote can't be held against the other votes; "
-                "set worth.reference to a labelled folder at the coordinator"
-            )
+            return f"{n_sites} sites take part, and {too_few}; {SET_REFERENCE}"
+        if drawn is not None and drawn < FEWEST_SITES:
+            return f"sites_per_round is {drawn}, and {too_few}; set it to at least {FEWEST_SITES}, or {SET_REFERENCE}"
         return ""
 
     @property
     def ballots(self) -> Ballots | None:
-        return None if self.no_worth else Ballots.asked_by(self.config.worth, self.config.n_rounds)
+        return None if self.no_worth else Ballots.asked_by(self.config)
 
     def n_cases(self, site: str) -> int:
         """Validation cases that a site joined with; 0 if not known, as of a planted site that has another's images."""
@@ -188,6 +185,21 @@ class Plan:
         """The common model before the first round."""
         built = part_of(self.learner.initial, self.layout)
         return start_from(built, Path(self.config.model.start))[0] if self.config.model.start else built
+
+
+def _check_scorers(config: Config) -> None:
+    named = config.worth.scorers
+    if not named:
+        return
+    if config.worth.reference is not None:
+        raise ConfigError("worth.scorers has no use with worth.reference, on which nobody votes; remove one of them")
+    scorers = set(named) - set(config.leave_out)
+    if len(scorers) < FEWEST_SITES:
+        beside = " that take part" if len(scorers) < len(set(named)) else ""
+        raise ConfigError(
+            f"worth.scorers names {len(scorers)} sites{beside}, and at least {FEWEST_SITES} must score, so that votes "
+            "can be held against each other; name more, or set worth.reference instead"
+        )
 
 
 def _check_draw(config: Config, algorithm: Algorithm) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from fedce.base.config import Config
-from fedce.base.errors import ConfigError
+from fedce.base.errors import ConfigError, DataError
 from fedce.core.params import Params, completed
 from fedce.data import SiteData
 from fedce.data.labels import classes_for_others
@@ -49,7 +49,10 @@ def reference_images(config: Config, shape: tuple[int, ...], classes: Classes | 
     stated = config.data.classes if classes is None else classes_for_others(config.data, classes)
     own = {"sites": (), "shards": 1, "root": None, "groups": [], "classes": stated}
     reading = settled(config.data).model_copy(update=own)
-    found = load_labelled(reading, folder)
+    try:
+        found = load_labelled(reading, folder)
+    except DataError as error:
+        raise DataError(f"worth.reference: {error}") from None
     if len(found) > 1:
         names = ", ".join(site.name for site in found)
         raise ConfigError(f"worth.reference: {folder} holds several sites ({names}); name the folder of one of them")

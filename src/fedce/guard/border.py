@@ -57,6 +57,8 @@ class Limits:
 
 
 STANDARD = Limits()
+SCORES_NOTHING = "it scores no models on its images"
+"""A site that does not want to score others' models answers with no score."""
 
 
 def weights_before(replies: Sequence[Reply], tasks: Mapping[str, Task]) -> dict[str, float]:
@@ -103,6 +105,8 @@ def problem_of(reply: Reply, task: Task | None, needs_model: bool = True, layout
         return problem
     if reply.evaluation is not None and (problem := _problem_of_gain(reply.evaluation)):
         return problem
+    if task.models and not reply.scores:
+        return SCORES_NOTHING
     if len(reply.scores) != len(task.models):
         return f"sent {len(reply.scores)} scores for {len(task.models)} models"
     return _problem_of_model(reply.params, layout or task.params.layout) if reply.params is not None else None

@@ -111,6 +111,9 @@ class Updates:
     round_no: int = TWINS_FROM
     moved: Mapping[str, float] = field(default_factory=dict)
     """How far each site's part moved the model that it was sent: squared distances."""
+    owing: Container[str] | None = None
+    """Sites that were asked for their error and can measure it: also one whose part entered the model with another
+    length, for which the two errors are the same. None: those that moved the model."""
     lengths_before: Mapping[str, Sequence[float]] = field(default_factory=dict)
     """Lengths of each site's last updates, in medians of their rounds."""
     absent_names: Mapping[str, Mapping[str, tuple[float, ...]]] = field(default_factory=dict)
@@ -175,7 +178,7 @@ class Updates:
         return self.absent_names.get(site, {})
 
     def owes_error(self, site: str) -> bool:
-        return site in self.moved and not self.claims[site].is_supported
+        return site in (self.moved if self.owing is None else self.owing) and not self.claims[site].is_supported
 
 
 @dataclass(frozen=True)

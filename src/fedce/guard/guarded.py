@@ -127,6 +127,7 @@ class Guarded(Wrapping):
                 suspects=own.suspects,
                 round_no=state.round_no,
                 moved={site: far for site, far in own.moved.items() if site not in state.strangers + state.shortened},
+                owing=own.moved.keys(),
                 lengths_before=own.lengths,
                 absent_names=attendance.seen,
             )

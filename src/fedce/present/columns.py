@@ -150,7 +150,7 @@ def presence_lines(results: Results) -> list[str]:
     if not part:
         return []
     named = ", ".join(f"{site} in {100 * there:.0f} %" for site, there in part.items())
-    return [f"Some sites took part in only some of the rounds, and their contribution counts by this part: {named}."]
+    return [f"Some sites took part in only some of the rounds, and their shares count by this part: {named}."]
 
 
 def labelled_lines(results: Results) -> list[str]:

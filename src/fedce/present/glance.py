@@ -9,9 +9,10 @@ from fedce.base.config import Config
 from fedce.base.tables import BUILT_IN
 from fedce.core.scoring import MIN_CASES
 from fedce.present import sentences
-from fedce.present.worth import is_about_needs, is_told, shares_given, worth_sentences
+from fedce.present.worth import is_about_needs, shares_given, worth_sentences
 from fedce.questions.allocation import any_apart, better_than_at_first
 from fedce.valuation.uncertainty import MIN_ROUNDS
+from fedce.valuation.worth import is_told
 
 TOO_EARLY = "Too early to tell"
 
@@ -59,7 +60,7 @@ def verdict(results: Mapping[str, Any]) -> str:
     if better:
         n_sites = len(results["contributions"])
         said.append(f"at {len(better)} of {n_sites} sites the model is shown to be better than before the training")
-    if is_told(results):
+    if is_told(results.get("worth")):
         said.append("the sites differ by more than noise in what they give")
     text = "; ".join(said) or "the rounds are done"
     return f"{text[0].upper()}{text[1:]}."
@@ -71,7 +72,7 @@ def _too_early(results: Mapping[str, Any]) -> list[str]:
         measured = any(ends is not None for ends in results["validation_interval"].values())
         few = f", because none has {MIN_CASES} validation cases"
         reasons.append(f"at no site is the model shown to be better than before the training{'' if measured else few}")
-    if shares_given(results) and not is_told(results):
+    if shares_given(results) and not is_told(results["worth"]):
         reasons.append("in what they give, the sites differ by no more than noise")
     elif shares_given(results) and not any_apart(results["worth"]):
         reasons.append("the 95 % intervals of what the sites give all overlap")

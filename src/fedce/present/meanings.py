@@ -66,11 +66,19 @@ def meanings(
     results: Mapping[str, Any], *, gives: bool, beside: Collection[str] = tuple(BESIDE)
 ) -> list[tuple[str, str]]:
     """The numbers about a run's sites, or about one, each with its two sentences; `beside` is what the page shows."""
-    shares = [*([GIVES] if gives else []), NEEDS if is_about_needs(results) else CONTRIBUTION]
-    return [*shares, DICE, *(BESIDE[key] for key in BESIDE if key in beside and results.get(key)), INTERVAL]
+    return [
+        *meanings_of_shares(results, gives=gives),
+        DICE,
+        *(BESIDE[key] for key in BESIDE if key in beside and results.get(key)),
+        INTERVAL,
+    ]
 
 
 def meanings_of_amounts(results: Mapping[str, Any], *, gives: bool, intervals: bool) -> list[tuple[str, str]]:
     """The numbers of an allocation."""
-    shares = [*([GIVES] if gives else []), NEEDS if is_about_needs(results) else CONTRIBUTION]
-    return [AMOUNT, *([FROM_TO] if intervals else []), *shares]
+    return [AMOUNT, *([FROM_TO] if intervals else []), *meanings_of_shares(results, gives=gives)]
+
+
+def meanings_of_shares(results: Mapping[str, Any], *, gives: bool) -> list[tuple[str, str]]:
+    """What a site gives, if it was measured, and its contribution."""
+    return [*([GIVES] if gives else []), NEEDS if is_about_needs(results) else CONTRIBUTION]

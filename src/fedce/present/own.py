@@ -7,7 +7,7 @@ from fedce.base.config import Config
 from fedce.present import sentences
 from fedce.present.gains import MODELS, gain_sentences
 from fedce.present.glance import Glance, not_checked, verdict
-from fedce.present.worth import disbelieved, is_about_needs
+from fedce.present.worth import beside_needs, disbelieved, is_about_needs
 
 Model = tuple[str, float, Sequence[float] | None]
 """A model's name, its Dice, and the interval if there is one."""
@@ -111,6 +111,8 @@ def _certainty(view: Mapping[str, Any], verb: str) -> list[str]:
         said.append(_beside_equal(view, "gives", view["gives_interval"]))
         if not view["gives_is_told"]:
             said.append("In this run the sites differ by no more than noise in what they give.")
+        elif verb == "needs" and (beside := beside_needs(view["gives_interval"], view["share"])):
+            said.append(f"By the interval of what it gives, {view['site']} {beside}.")
     if view["interval"]:
         said.append(_beside_equal(view, verb, view["interval"]))
     elif view["no_interval"]:

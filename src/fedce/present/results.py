@@ -9,7 +9,7 @@ from rich.table import Table
 from fedce.core.scoring import MIN_CASES
 from fedce.present.columns import Cell, Place, labelled_lines, presence_lines, sites_table
 from fedce.present.terminal import BAR_WIDTH, Cells, bar, column_width, safe_text, tables_that_fit
-from fedce.present.worth import alike_lines, disbelieved_lines, shares_given, worth_sentences
+from fedce.present.worth import alike_lines, shares_given, vote_lines, worth_sentences
 
 MOST_ROWS = 30
 """The terminal shows at most this many sites; the report shows all."""
@@ -80,7 +80,7 @@ def flag_lines(results: Mapping[str, Any]) -> list[str]:
 
 def interval_lines(results: Mapping[str, Any]) -> list[str]:
     """What sites give, whose votes do not count, which are alike, why intervals or labels are missing."""
-    lines = [*worth_sentences(results), *disbelieved_lines(results)]
+    lines = [*worth_sentences(results), *vote_lines(results)]
     lines += alike_lines(results)
     if reason := results.get("no_intervals"):
         lines.append(f"The contributions have no intervals: {reason}.")

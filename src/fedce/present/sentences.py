@@ -10,7 +10,7 @@ from fedce.data.pixels import FOREGROUND
 from fedce.data.shape import counted_as
 from fedce.present.columns import classes_of, labelled_lines, presence_lines
 from fedce.present.gains import gain_sentences, keeps_sentence
-from fedce.present.worth import alike_lines, disbelieved_lines, is_about_needs
+from fedce.present.worth import alike_lines, is_about_needs, vote_lines
 
 NO_ALARM = "No alarm was raised."
 MOST_ALARMS = 3
@@ -57,7 +57,7 @@ def certainty(results: dict[str, Any], measured: Sequence[dict[str, Any]] = ()) 
 def alarms(results: Mapping[str, Any], config: Config) -> list[str]:
     """The alarms, or that none was raised; empty if no check was made and nothing was seen."""
     raised = [f"{site}: {flag}" for site, flags in results["flags"].items() for flag in flags]
-    disbelieved = disbelieved_lines(results)
+    disbelieved = (results.get("worth") or {}).get("not_believed")
     said = [NO_ALARM] if looked_for_cheats(config) and not disbelieved else []
     if raised:
         more = f"; and {len(raised) - MOST_ALARMS} more" if len(raised) > MOST_ALARMS else ""
@@ -66,7 +66,7 @@ def alarms(results: Mapping[str, Any], config: Config) -> list[str]:
     if unused := results.get("rounds_unused"):
         whom = ", ".join(f"{site} in {n} of {results['rounds']} rounds" for site, n in unused.items())
         said.append(f"Updates with an alarm have no weight in the model and earn nothing: {whom}.")
-    return [*said, *disbelieved]
+    return [*said, *vote_lines(results)]
 
 
 def _largest_share(results: Mapping[str, Any]) -> str:

@@ -1,9 +1,9 @@
 """What each site gives to the others and what it needs, in words: two numbers that people take for one."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedce.valuation.worth import LEAST_SIGNAL
+from fedce.valuation.worth import NO_BALLOT, is_told, measures_needs
 
 
 def shares_given(results: Mapping[str, Any]) -> Mapping[str, float]:
@@ -12,14 +12,9 @@ def shares_given(results: Mapping[str, Any]) -> Mapping[str, float]:
     return found or {}
 
 
-def is_told(results: Mapping[str, Any]) -> bool:
-    """Whether the sites differ by more than noise in what they give."""
-    return bool(shares_given(results)) and results["worth"]["signal"] >= LEAST_SIGNAL
-
-
 def is_about_needs(results: Mapping[str, Any]) -> bool:
     """Whether the contributions are FedCE's, which say what a site needs."""
-    return str(results["algorithm"]).startswith("fedce")
+    return measures_needs(str(results["algorithm"]))
 
 
 def alike_lines(results: Mapping[str, Any]) -> list[str]:
@@ -34,7 +29,7 @@ def worth_sentences(results: Mapping[str, Any]) -> list[str]:
         return []
     if not (share := shares_given(results)):
         return [f"What each site gives to the others was not measured: {results['worth']['reason']}."]
-    if not is_told(results):
+    if not is_told(results["worth"]):
         return [
             "Who gives most to the others can't be told: what the sites lose by each other's absence differs by no "
             "more than noise. The shares that are shown are drawn towards equal ones."
@@ -53,21 +48,39 @@ def worth_sentences(results: Mapping[str, Any]) -> list[str]:
     return [*said, *_beside_needs(results)] if is_about_needs(results) else said
 
 
-def disbelieved_lines(results: Mapping[str, Any]) -> list[str]:
-    """Which sites' votes about the others do not count, and why."""
-    return [disbelieved(site) for site in (results.get("worth") or {}).get("not_believed", [])]
+def vote_lines(results: Mapping[str, Any]) -> list[str]:
+    """Whose votes about the others are missing or do not count, and whom no vote is about."""
+    worth = results.get("worth") or {}
+    silent = [
+        f"{site} did not say in {n} ballot{'' if n == 1 else 's'} what it loses without the others; the ledger has the "
+        "reason."
+        for site, n in worth.get("no_votes", {}).items()
+    ]
+    unmeasured = [f"What {site} gives was not measured: {NO_BALLOT}." for site in worth.get("unmeasured", [])]
+    return [*map(disbelieved, worth.get("not_believed", [])), *silent, *unmeasured]
 
 
 def disbelieved(site: str) -> str:
     return f"The votes of {site} on what the other sites give were not counted: its scores contradict each other."
 
 
+def beside_needs(gives: Sequence[float], need: float) -> str:
+    """Whether a site gives more than it needs or less, by the interval of what it gives; empty: neither is shown.
+
+    >>> beside_needs((0.1, 0.2), 0.3), beside_needs((0.1, 0.2), 0.15)
+    ('needs more than it gives', '')
+    """
+    low, high = gives
+    return "gives more than it needs" if need < low else "needs more than it gives" if need > high else ""
+
+
 def _beside_needs(results: Mapping[str, Any]) -> list[str]:
     """Sites whose need lies outside the interval of what they give."""
     share, needs = shares_given(results), results["contributions"]
     low, high = results["worth"]["low"], results["worth"]["high"]
-    more = [site for site in share if needs[site] < low[site]]
-    less = [site for site in share if needs[site] > high[site]]
+    found = {site: beside_needs((low[site], high[site]), needs[site]) for site in share}
+    more = [site for site in share if found[site].startswith("gives")]
+    less = [site for site in share if found[site].startswith("needs")]
     said = []
     if more:
         said.append(f"Gives more than it needs: {_both(more, share, needs)}.")

@@ -7,7 +7,7 @@ from itertools import combinations
 from typing import Any
 
 from fedce.base.errors import ConfigError, RunError, nearest
-from fedce.valuation.worth import LEAST_SIGNAL
+from fedce.valuation.worth import is_told
 
 CENT = Decimal("0.01")
 RULES = ("worth", "contribution", "samples", "equal", "mix")
@@ -71,7 +71,8 @@ def doubts_of(rule: str, results: Mapping[str, Any]) -> list[str]:
         return []
     doubts = []
     if rule in BY_WORTH:
-        if results["worth"]["signal"] < LEAST_SIGNAL:
+        doubts += [f"what {site} gives was not measured" for site in results["worth"].get("unmeasured", [])]
+        if not is_told(results["worth"]):
             doubts.append("the sites differ by no more than noise in what they give to each other")
         elif not any_apart(results["worth"]):
             doubts.append("no two sites can be told apart by the intervals of what they give to each other")
@@ -120,22 +121,32 @@ def check_doubts(rule: str, doubts: Sequence[str], yes: bool) -> None:
 
 def _payout(rule: str, results: Mapping[str, Any], total: Decimal, floor: float, cap: float) -> Payout:
     shares = bounded(raw_shares(rule, results), floor, cap)
+    amounts = in_cents(shares, total)
     found = results["worth"] if rule in BY_WORTH else results["intervals"] if rule == "contribution" else None
-    low = high = None
-    if found:
-        low, high = (
-            {site: _end(rule, found[side].get(site), len(shares), floor, cap, total) for site in shares}
-            for side in ("low", "high")
-        )
-    return Payout(rule, shares, in_cents(shares, total), low, high)
+    if not found:
+        return Payout(rule, shares, amounts, None, None)
+    low, high = (
+        {site: _end(rule, site, found[side].get(site), results, (floor, cap), total) for site in shares}
+        for side in ("low", "high")
+    )
+    # The cents that are left over may lie beyond a rounded end.
+    low = {site: end if end is None else min(end, amounts[site]) for site, end in low.items()}
+    high = {site: end if end is None else max(end, amounts[site]) for site, end in high.items()}
+    return Payout(rule, shares, amounts, low, high)
 
 
-def _end(rule: str, share: float | None, n: int, floor: float, cap: float, total: Decimal) -> Decimal | None:
-    """The amount at one end of a site's interval."""
+def _end(
+    rule: str, site: str, share: float | None, results: Mapping[str, Any], bounds: tuple[float, float], total: Decimal
+) -> Decimal | None:
+    """The amount at one end of a site's interval, if the other sites shared the rest as they do now."""
     if share is None:
         return None
-    value = (share + 1 / n) / 2 if rule == "mix" else share
-    return _cents(total * Decimal(min(max(value, floor), cap)))
+    raw = raw_shares(rule, results)
+    end = (share + 1 / len(raw)) / 2 if rule == "mix" else share
+    rest = sum(value for other, value in raw.items() if other != site)
+    even = (1 - end) / max(len(raw) - 1, 1)
+    moved = {other: value * (1 - end) / rest if rest > 0 else even for other, value in raw.items()} | {site: end}
+    return (total * Decimal(bounded(moved, *bounds)[site])).quantize(CENT)
 
 
 def raw_shares(rule: str, results: Mapping[str, Any]) -> dict[str, float]:

@@ -16,11 +16,11 @@ import torch
 from scipy import stats
 
 from fedce.base.config import Config
-from fedce.base.errors import DataError, RunError
+from fedce.base.errors import ConfigError, DataError, RunError
 from fedce.base.files import read_tensors
 from fedce.base.html import table_html
 from fedce.base.tables import WorthConfig
-from fedce.core.params import weighted_sum
+from fedce.core.params import Params, weighted_sum
 from fedce.core.scoring import LEVEL
 from fedce.core.site import Moments
 from fedce.data import SiteData, Sites, load_sites
@@ -30,7 +30,7 @@ from fedce.data.synthetic import FEDERATIONS, SCALES
 from fedce.engines.starting import execute
 from fedce.federation.reference import Reference, reference_images
 from fedce.federation.session import Result
-from fedce.questions.loading import Which, load_model
+from fedce.questions.loading import Loaded, Which, load_model
 from fedce.record.folder import RunFolder
 from fedce.site.hospital import Hospital
 
@@ -55,14 +55,18 @@ class Candidacy:
     n_rounds: int
     seeds: tuple[int, ...]
     own_before: float
-    """Dice of the run's model on the candidate's test images."""
+    """Dice of the run's last model on the candidate's test images."""
     gain: float | None = None
     """What the members' mean test Dice gains (with a reference set: the Dice on it); None if it can't be measured."""
     interval: tuple[float, float] | None = None
     """95 % interval of the gain over training seeds; None with one seed."""
     by_member: Mapping[str, float] | None = None
+    own_without: float | None = None
+    """The same after the further rounds without the candidate."""
     own_after: float | None = None
-    """The same after training with the candidate."""
+    """The same after the further rounds with the candidate."""
+    on_reference: bool = False
+    """Whether the gain is that on the coordinator's reference set."""
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -81,20 +85,31 @@ class Candidacy:
         if self.gain is None:
             return f"What the federation would gain by {self.candidate} can't be told here: {self.how}"
         size = f"{100 * self.gain:+.1f} points of Dice"
+        if self.on_reference:
+            size += " on the reference set"
+        who = "the model" if self.on_reference else "the others"
         if self.interval is None:
-            return f"With {self.candidate} the others would gain {size}; one training can't say how sure that is."
+            return f"With {self.candidate} {who} would gain {size}; one training can't say how sure that is."
         low, high = (100 * end for end in self.interval)
         within = f"95 % interval {low:+.1f} to {high:+.1f}"
         if low <= 0 <= high:
             return f"No gain or loss by {self.candidate} that these trainings can show: {size} ({within})."
         would = "gain" if self.gain > 0 else "lose"
-        return f"With {self.candidate} the others would {would} {100 * abs(self.gain):.1f} points of Dice ({within})."
+        return f"With {self.candidate} {who} would {would} {size.lstrip('+-')} ({within})."
+
+    @property
+    def basis(self) -> str:
+        """How the gain was measured, where no table of members says so."""
+        return f"Measured by {self.how}." if self.on_reference else ""
 
     @property
     def at_candidate(self) -> str:
         """What the model does on the candidate's own test images."""
-        after = "" if self.own_after is None else f", and {self.own_after:.3f} after training with it"
-        return f"On the test images of {self.candidate} the run's model reaches a Dice of {self.own_before:.3f}{after}."
+        said = f"On the test images of {self.candidate} the run's model reaches a Dice of {self.own_before:.3f}"
+        if self.own_after is None:
+            return f"{said}."
+        without = "" if self.own_without is None else f"{self.own_without:.3f} without it and "
+        return f"{said}; after {self.n_rounds} rounds more, {without}{self.own_after:.3f} with it."
 
 
 def candidacy(
@@ -107,11 +122,18 @@ def candidacy(
 ) -> Candidacy:
     """What the run's federation would gain by the hospital whose images are in a folder."""
     config = run.config
+    if len(set(seeds)) < len(seeds):
+        raise ConfigError(f"seeds: {list(seeds)} names one twice, and the same training says nothing new")
+    if not run.model_file.exists():
+        raise RunError(
+            f"{run.path}: there is no common model to go on from (model.safetensors was deleted, or each site has a "
+            "model of its own), so what a candidate would add can't be told"
+        )
     data = _candidate(run, folder)
     try:
         sites = load_sites(config.data, notify=notify)
     except DataError as error:
-        return _elsewhere(run, data, n_rounds, str(error))
+        return _elsewhere(run, data, n_rounds, seeds, str(error))
     if data.shape != sites[0].shape:
         raise DataError(
             f"--candidate: images in {folder} have the shape {data.shape} (channels and size), the run's "
@@ -133,7 +155,8 @@ def candidacy(
         gain=fmean(by_seed),
         interval=_interval(by_seed),
         by_member={name: fmean(values) for name, values in gains.items()},
-        own_before=fmean(before.dice[data.name] for before, _ in pairs),
+        own_before=_dice(_last_model(run), data),
+        own_without=fmean(before.dice[data.name] for before, _ in pairs),
         own_after=fmean(after.dice[data.name] for _, after in pairs),
     )
 
@@ -147,8 +170,22 @@ def _candidate(run: RunFolder, folder: Path) -> SiteData:
     reading = settled(config.data).model_copy(update={**its_own, **_of_drawn_images(config)})
     shape = read_tensors(run.model_file)[1]["shape"] if run.model_file.exists() else []
     size = (shape[1], shape[2]) if len(shape) == 3 else None
-    found: SiteData = load_labelled(reading, folder, all_test=False, size=size)[0]
-    return found
+    found = load_labelled(reading, folder, all_test=False, size=size)
+    if len(found) > 1:
+        names = ", ".join(site.name for site in found)
+        raise DataError(f"--candidate: {folder} holds several sites ({names}); name the folder of one of them")
+    one: SiteData = found[0]
+    return one
+
+
+def _last_model(run: RunFolder) -> Loaded:
+    torch.set_num_threads(1)
+    return load_model(run, Which())
+
+
+def _dice(last: Loaded, data: SiteData) -> float:
+    """The Dice of the run's last model on the candidate's test images."""
+    return Hospital(data, last.learner, tuple(last.classes), 0).test_dice(last.learner.params)
 
 
 def _of_drawn_images(config: Config) -> dict[str, Any]:
@@ -201,35 +238,41 @@ def _interval(values: Sequence[float]) -> tuple[float, float] | None:
     return fmean(values) - half, fmean(values) + half
 
 
-def _elsewhere(run: RunFolder, data: SiteData, n_rounds: int, why: str) -> Candidacy:
+def _elsewhere(run: RunFolder, data: SiteData, n_rounds: int, seeds: Sequence[int], why: str) -> Candidacy:
     """Without the run's images: by the reference set, if there is one; otherwise only the model's own Dice here."""
     config = run.config
-    torch.set_num_threads(1)
-    loaded = load_model(run, Which())
-    names = tuple(loaded.classes)
-    hospital = Hospital(data, loaded.learner, names, config.seed)
-    model = loaded.learner.params
-    before = hospital.test_dice(model)
-    unknown = Candidacy(data.name, len(data.split.train), "", 0, (), before)
+    last = _last_model(run)
+    names = tuple(last.classes)
+    hospital = Hospital(data, last.learner, names, config.seed)
+    unknown = Candidacy(data.name, len(data.split.train), "", 0, (), _dice(last, data))
     if config.worth.reference is None:
         return replace(unknown, how=f"the run's images are not on this machine ({why}), and it has no worth.reference.")
     try:
-        images = reference_images(config, data.shape, loaded.classes)
-    except (DataError, RunError) as error:
+        images = reference_images(config, data.shape, last.classes)
+    except (ConfigError, DataError, RunError) as error:
         return replace(unknown, how=f"neither the run's images nor its reference set are on this machine ({error}).")
-    trained = model
-    moments: Moments = {}
-    for round_no in range(n_rounds):
-        after = hospital.train(trained, round_no, moments)
-        trained, moments = after.params, after.moments
     weight = hospital.n_train / (hospital.n_train + sum(run.results["train_images"].values()))
-    mixed = weighted_sum([model, trained], [1 - weight, weight])
-    scores = Reference(images, loaded.learner, names)([model, mixed])
+    mixed = [_mixed(last, data, n_rounds, seed, weight) for seed in seeds]
+    first, *scores = Reference(images, last.learner, names)([last.learner.params, *mixed])
+    gains = [score - first for score in scores]
     return replace(
         unknown,
         how=f"{n_rounds} rounds of the candidate's training, averaged into the model and scored on the reference set",
         n_rounds=n_rounds,
-        seeds=(config.seed,),
-        gain=scores[1] - scores[0],
-        own_after=hospital.test_dice(mixed),
+        seeds=tuple(seeds),
+        gain=fmean(gains),
+        interval=_interval(gains),
+        own_after=fmean(hospital.test_dice(one) for one in mixed),
+        on_reference=True,
     )
+
+
+def _mixed(last: Loaded, data: SiteData, n_rounds: int, seed: int, weight: float) -> Params:
+    """The run's model after the candidate trained alone from it, averaged with it by the number of images."""
+    hospital = Hospital(data, last.learner, tuple(last.classes), seed)
+    model = trained = last.learner.params
+    moments: Moments = {}
+    for round_no in range(n_rounds):
+        after = hospital.train(trained, round_no, moments)
+        trained, moments = after.params, after.moments
+    return weighted_sum([model, trained], [1 - weight, weight])

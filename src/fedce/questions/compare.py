@@ -13,6 +13,7 @@ from fedce.questions.jobs import Progress, Store
 from fedce.questions.metrics import MetricTable, OverSeeds, metric_tables, over_seeds
 from fedce.valuation.agreement import agreement, rank_stability
 from fedce.valuation.fairness import against_standalone, fairness, sample_std
+from fedce.valuation.worth import is_told, measures_needs
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,11 @@ class Row:
     metrics_by_site: Mapping[str, OverSeeds] = field(default_factory=dict)
     worth: Mapping[str, float] = field(default_factory=dict)
     """Site to its share of what is given to others, the mean over seeds; empty if it was not measured with each."""
+    worth_low: Mapping[str, float] = field(default_factory=dict)
+    worth_high: Mapping[str, float] = field(default_factory=dict)
+    """The ends of a run's 95 % interval of `worth`, each the mean over seeds."""
+    worth_is_told: bool = True
+    """Whether the sites differ by more than noise in what they give, with every seed."""
     truth_pearson_of_worth: float | None = None
     """Agreement with the truth of what each site gives and itself needs (worth.all)."""
 
@@ -138,6 +144,9 @@ def _row(name: str, runs: Sequence[Result], alone: Mapping[str, float], truth: M
         metrics={metric: found.mean for metric, found in metrics.items()},
         metrics_by_site=metrics,
         worth=_worth(runs, "share"),
+        worth_low=_worth(runs, "low"),
+        worth_high=_worth(runs, "high"),
+        worth_is_told=all(is_told(run.values.get("worth")) for run in runs),
         truth_pearson_of_worth=_worth_agrees(_worth(runs, "all"), truth),
     )
 
@@ -152,7 +161,7 @@ def _worth(runs: Sequence[Result], what: str) -> dict[str, float]:
 def _worth_agrees(worth: Mapping[str, float], truth: Mapping[str, float] | None) -> float | None:
     if not worth or not truth:
         return None
-    return agreement([worth[site] for site in truth], list(truth.values())).pearson
+    return agreement([worth.get(site, 0.0) for site in truth], list(truth.values())).pearson
 
 
 def _rank_tau(runs: Sequence[Result]) -> float | None:
@@ -167,7 +176,8 @@ def _mean_by_class(values: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def _mean_by_site(values: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    return {key: fmean(one[key] for one in values) for key in values[0]} if values else {}
+    known = set.intersection(*map(set, values)) if values else set()
+    return {key: fmean(one[key] for one in values) for key in (values[0] if values else {}) if key in known}
 
 
 def table(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
@@ -209,15 +219,27 @@ def tables_by_site(rows: Sequence[Row]) -> list[MetricTable]:
 def shares_table(rows: Sequence[Row]) -> MetricTable:
     """What each site gives to the others, and its contribution by the method, which with FedCE says what it needs."""
     sites = list(rows[0].dice)
-    cells = [
-        [f"{row.title or row.algorithm}, {what}", *(_cell(shares.get(site), 100, 1) for site in sites)]
-        for row in rows
-        for what, shares in (("gives", row.worth), ("contribution", row.contributions))
-        if row.worth
-    ]
+    cells: list[list[str]] = []
+    for row in (one for one in rows if one.worth):
+        name = row.title or row.algorithm
+        gives = "gives" if row.worth_is_told else "gives (who gives most can't be told)"
+        second = "needs" if measures_needs(row.algorithm) else "contribution"
+        cells.append([f"{name}, {gives}", *(_given(row, site) for site in sites)])
+        cells.append([f"{name}, {second}", *(_cell(row.contributions.get(site), 100, 1) for site in sites)])
     return MetricTable(
-        "shares", "what each site gives to the others, and its contribution, %", ["method", *sites], cells
+        "shares",
+        "what each site gives to the others, as a share of all that is given (in brackets a run's 95 % interval, each "
+        "end the mean over seeds), and its contribution by the method, with FedCE what it needs; %",
+        ["method", *sites],
+        cells,
     )
+
+
+def _given(row: Row, site: str) -> str:
+    if site not in row.worth:
+        return "-"
+    ends = f"{100 * row.worth_low[site]:.0f} to {100 * row.worth_high[site]:.0f}"
+    return f"{_cell(row.worth[site], 100, 1)} ({ends})"
 
 
 def _cell(value: float | None, factor: float = 1.0, digits: int = 2) -> str:

@@ -51,6 +51,8 @@ class Comparison:
                 "dice_std": row.dice_std[site],
                 "contribution": row.contributions[site],
                 "worth": row.worth.get(site),
+                "worth_low": row.worth_low.get(site),
+                "worth_high": row.worth_high.get(site),
                 "gain": row.gain.get(site),
                 **{name: found.by_site.get(site) for name, found in row.metrics_by_site.items()},
             }

@@ -301,7 +301,7 @@ class End(Line):
 
     @property
     def summary(self) -> str:
-        return f"shares {_listed(self.shares)}"
+        return f"shares before presence {_listed(self.shares)}"
 
 
 class Publish(Line):

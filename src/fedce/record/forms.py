@@ -98,6 +98,10 @@ class _Worth(Form):
     ballots: Count | None
     not_believed: list[str] = Field(default_factory=list)
     """Scorers whose scores contradict each other, so that their votes do not count."""
+    no_votes: dict[str, Count] = Field(default_factory=dict)
+    """Sites that were asked and gave no votes, and in how many ballots."""
+    unmeasured: list[str] = Field(default_factory=list)
+    """Sites that took part, and that no ballot is about."""
     reason: str | None
 
     @model_validator(mode="after")

@@ -10,6 +10,7 @@ from fedce import algorithms
 from fedce.base.errors import ConfigError, RunError, nearest
 from fedce.base.identity import coordinator
 from fedce.core.credit import Credit
+from fedce.core.presence import paid
 from fedce.core.recorded import Facts
 from fedce.guard.alarms import alarm_text
 from fedce.record.entries import DataFacts, Publish
@@ -17,7 +18,7 @@ from fedce.record.folder import RunFolder
 from fedce.record.ledger import sightings
 from fedce.record.standing import change_sentences
 from fedce.record.verify import checked
-from fedce.valuation.worth import LEAST_SIGNAL
+from fedce.valuation.worth import NO_BALLOT, is_told
 
 FLOOR = 0.05
 """Errors count as at least this much if shares are published with noise: the smaller an error, the more one of its
@@ -72,12 +73,14 @@ def _gives(results: Mapping[str, Any], site: str) -> dict[str, Any]:
         return {}
     if worth["share"] is None:
         return {"gives": None, "no_gives": worth["reason"]}
+    if site in worth.get("unmeasured", []):
+        return {"gives": None, "no_gives": NO_BALLOT}
     found = {
         "gives": worth["share"].get(site, 0.0),
         "gives_interval": [worth[end].get(site) for end in ("low", "high")],
     }
     is_believed = site not in worth.get("not_believed", [])
-    return {**found, "gives_is_told": worth["signal"] >= LEAST_SIGNAL, "votes_counted": is_believed}
+    return {**found, "gives_is_told": is_told(worth), "votes_counted": is_believed}
 
 
 def _own_metrics(results: Mapping[str, Any], site: str) -> dict[str, Any]:
@@ -125,10 +128,10 @@ def noisy_shares(run: RunFolder, epsilon: float, random: Any = None) -> Noisy:
     noise = {site: (draw.expovariate(1) - draw.expovariate(1)) * found.scale for site in shares}
     positive = {site: max(share + noise[site], 0.0) for site, share in shares.items()}
     total = sum(positive.values())
-    # Clipping and scaling to a sum of 1 use only the noisy shares, so they cost no privacy.
-    return replace(
-        found, shares={site: value / total if total else 1 / len(shares) for site, value in positive.items()}
-    )
+    # Clipping, scaling to a sum of 1 and presence, which everybody may know, use only the noisy shares, so they cost no
+    # privacy.
+    scaled = {site: value / total if total else 1 / len(shares) for site, value in positive.items()}
+    return replace(found, shares=paid(scaled, run.results.get("presence", {})))
 
 
 def _n_cases(run: RunFolder, site: str, facts: DataFacts) -> int:

@@ -5,13 +5,14 @@ The session that trains writes them to results.json; every check, report and pay
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from statistics import fmean
 from typing import Any
 
 from fedce.algorithms import Algorithm, Standalone, Uniform, built_in
 from fedce.base.config import Config
 from fedce.base.errors import RunError
-from fedce.core.ballot import FEWEST_BALLOTS
+from fedce.core.ballot import FEWEST_BALLOTS, SET_REFERENCE, Ballot, Ballots, weighed_in
 from fedce.core.best import best_round, smoothed
 from fedce.core.messages import Evaluation, Measured
 from fedce.core.presence import paid, presence_of
@@ -22,7 +23,7 @@ from fedce.valuation.agreement import rank_stability
 from fedce.valuation.fairness import fairness
 from fedce.valuation.scorers import Scored, not_believed, without_votes
 from fedce.valuation.uncertainty import contribution_intervals, intervals_over_rounds
-from fedce.valuation.worth import NO_WORTH, RULE, worth_of
+from fedce.valuation.worth import FEWEST_VOTES, NO_WORTH, RULE, Attendance, has_votes, worth_of
 
 MOST_BANDS = 8
 """In one figure, intervals of more sites would hide each other."""
@@ -88,18 +89,71 @@ def worth_so_far(config: Config, ledger: Ledger) -> dict[str, Any]:
     session = ledger.of(Session)[-1]
     if (reason := session.no_worth) is None or session.worth_rule != RULE:
         return {}
-    ballots = [done.ballot.ballot for done in ledger.rounds if done.ballot is not None]
+    counts = counts_of(ledger.rounds)
+    rounds = [done for done in ledger.rounds if done.ballot is not None]
+    held = [done.ballot.ballot for done in rounds if done.ballot is not None]
+    out = not_believed([scored for done in rounds if (scored := scored_in(done)) is not None])
+    usable = [
+        (done, as_one_site(ballot, done, counts))
+        for done, ballot in zip(rounds, without_votes(held, out), strict=True)
+        if has_votes(ballot)
+    ]
+    ballots = [ballot for _, ballot in usable]
+    silent = Counter(site for ballot in held for site in ballot.no_vote)
+    beside = {**({"not_believed": out} if out else {}), **({"no_votes": dict(silent)} if silent else {})}
     if len(ballots) >= FEWEST_BALLOTS:  # A run that is continued with fewer sites keeps what it measured.
         reason = ""
     elif not reason:
-        held = f"{len(ballots)} ballot{' was' if len(ballots) == 1 else 's were'} held"
-        reason = f"{held}, and at least {FEWEST_BALLOTS} are needed; train more rounds, or set worth.every lower"
+        reason = _too_few_ballots(config, ledger, len(held), len(ballots))
     if reason:
-        return {"worth": {**NO_WORTH, "reason": reason}}
+        return {"worth": {**NO_WORTH, "reason": reason, **beside}}
     reached = max(smoothed([done.mean_score for done in ledger.rounds]))
-    out = not_believed([scored for done in ledger.rounds if (scored := scored_in(done)) is not None])
-    worth = worth_of(without_votes(ballots, out), list(ledger.sites), reached, config.seed)
-    return {"worth": {**worth.recorded, **({"not_believed": out} if out else {})}}
+    there = {site for done in ledger.rounds for site in done.sites}
+    weighed = {site for done in ledger.rounds for site, facts in done.sites.items() if facts.weight > 0}
+    unmeasured = weighed - {site for ballot in ballots for site in ballot.without}
+    sites = [site for site in ledger.sites if site in there - unmeasured]
+    presence = presence_of(ledger.rounds, sites, drawn=config.sites_per_round is not None)
+    attended = Attendance([set(done.sites) for done, _ in usable], presence, counts)
+    worth = worth_of(ballots, sites, reached, config.seed, attended)
+    late = {"unmeasured": sorted(unmeasured)} if unmeasured else {}
+    return {"worth": {**worth.recorded, **late, **beside}}
+
+
+def counts_of(rounds: Sequence[Round]) -> dict[str, float]:
+    """How much of a site each name is: 1, or less if the guard found twins of it, and is surer of them later.
+
+    It is the mean trust in the later half of the rounds in which it took part and was believed.
+    """
+    trust: dict[str, list[float]] = {}
+    for done in rounds:
+        for site, facts in done.sites.items():
+            if facts.trust > 0:
+                trust.setdefault(site, []).append(facts.trust)
+    return {site: fmean(own[len(own) // 2 :]) for site, own in trust.items()}
+
+
+def as_one_site(ballot: Ballot, done: Round, counts: Mapping[str, float]) -> Ballot:
+    """The ballot with what twins carried as that of one site, also in rounds before the guard could tell."""
+    carried = {site: value * min(1.0, counts[site] / done.sites[site].trust) for site, value in ballot.carried.items()}
+    return replace(ballot, carried=carried)
+
+
+def _too_few_ballots(config: Config, ledger: Ledger, n_held: int, n_usable: int) -> str:
+    """Why a run in which ballots were wanted has too few that count, and what to do."""
+    due = Ballots.asked_by(config)
+    weights = [{site: facts.weight for site, facts in done.sites.items()} for done in ledger.rounds]
+    n_small = sum(len(weighed_in(one, one)) < due.fewest for one in weights)
+    if n_usable < n_held:
+        return (
+            f"{n_held - n_usable} of {n_held} ballots have fewer than {FEWEST_VOTES} votes about some site; let more "
+            f"sites score, or {SET_REFERENCE}"
+        )
+    held = f"{n_held} ballot{' was' if n_held == 1 else 's were'} held, and at least {FEWEST_BALLOTS} are needed"
+    if n_small:
+        what_to_do = "let more sites take part" if due.on_reference else f"let more sites take part, or {SET_REFERENCE}"
+        few = f"fewer than {due.fewest} sites had a weight in the common model"
+        return f"{held}: in {n_small} of {len(ledger.rounds)} rounds {few}; {what_to_do}"
+    return f"{held}; train more rounds, or set worth.every lower"
 
 
 def scored_in(done: Round) -> Scored | None:

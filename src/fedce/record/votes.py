@@ -20,6 +20,8 @@ class BallotFacts(Form):
     decoy: Mapping[str, Score] = {}
     """Each scorer's score of the decoy; earlier versions had none."""
     secret: str = ""
+    no_vote: Mapping[str, str] = {}
+    """Sites that were asked and gave no vote, with the reason; earlier versions did not say."""
 
     @model_validator(mode="after")
     def _scores_every_model(self) -> Self:
@@ -34,4 +36,11 @@ class BallotFacts(Form):
 
     @property
     def ballot(self) -> Ballot:
-        return Ballot(tuple(self.without), self.scores, self.carried, decoy=self.decoy, secret=self.secret)
+        return Ballot(
+            tuple(self.without),
+            self.scores,
+            self.carried,
+            decoy=self.decoy,
+            secret=self.secret,
+            no_vote=self.no_vote,
+        )

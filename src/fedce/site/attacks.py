@@ -52,8 +52,8 @@ def _not_here(kind: str, first: str) -> SiteData:
 
 
 def _sign_of(name: str, plant: Mapping[str, str]) -> int:
-    """Colluders come in pairs: every second one mirrors the one before."""
-    return -1 if _place(name, plant) % 2 else 1
+    """Colluders that come in pairs: every second one mirrors the one before."""
+    return -1 if attack_of(plant[name]).is_paired and _place(name, plant) % 2 else 1
 
 
 def _place(name: str, plant: Mapping[str, str]) -> int:
@@ -254,6 +254,14 @@ TUNABLE: Mapping[str, Tunable] = {
         (1, 2, 3, 4, 5, 7, 10, 15),
         least=1,
         is_whole=True,
+    ),
+    "coattail": Tunable(
+        lambda times: Attack(
+            f"sends everybody's last step, {times:g} times as long and with noise, without training",
+            forged.rides(times),
+        ),
+        1.5,
+        (0.3, 0.5, 0.7, 1, 1.5, 2, 3, 5),
     ),
     "mirror": Tunable(
         lambda times: Attack(

@@ -12,6 +12,8 @@ from fedce.site.impostor import Impostor, Sends
 
 NOISE = 1e-3
 """Standard deviation of a noise update; about as much as a small network's weights move in a round."""
+RIDERS_NOISE = 0.1
+"""Of somebody who sends the common step again: the part of its length that is noise."""
 LATE = 15
 """From this round on, a site sends longer updates."""
 
@@ -47,6 +49,18 @@ def invents(related: float) -> Sends:
         part = related * np.linalg.norm(held) / max(float(np.linalg.norm(step)), 1e-12)
         kept = {"last": params.trainable.copy()}
         return Trained(_moved(params, held + 0.1 * wobble + part * step), own.site.loss(params), kept)
+
+    return send
+
+
+def rides(times: float) -> Sends:
+    """The way that all went in the round before, which every member sees; noise hides that it is no new update."""
+
+    def send(own: Impostor, params: Params, round_no: int, moments: Moments, pull: Pull | None) -> Trained:
+        step = params.trainable - moments.get("last", params.trainable)
+        noise = _noise(params, own.name, round_no)
+        moved = times * step + RIDERS_NOISE * (_as_long(noise, step) if step.any() else noise)
+        return Trained(_moved(params, moved), own.site.loss(params), {"last": params.trainable.copy()})
 
     return send
 

@@ -52,10 +52,10 @@ def _by_ballots(rounds: Sequence[Round], sites: Sequence[str]) -> dict[str, Floa
     reached = max(smoothed([done.mean_score for done in rounds]))
     alike, weights = np.ones(len(held.base)), left_to_learn(held, reached)
     return {
-        "votes, ballots alike": shares_of(Votes.of(gives(held, "all"), alike).value),
-        "votes": shares_of(Votes.of(gives(held, "all"), weights).value),
+        "votes, ballots alike": shares_of(Votes.of(gives(held, "all"), alike, held.there).value),
+        "votes": shares_of(Votes.of(gives(held, "all"), weights, held.there).value),
         "votes in Dice": shares_of(np.nan_to_num(held.lost).mean(axis=2).mean(axis=0)),
-        "carried": Carried.of(held.carried).share,
+        "carried": Carried.of(held.carried, held.there).share,
     }
 
 

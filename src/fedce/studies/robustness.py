@@ -19,8 +19,10 @@ UNDETECTABLE = ("pretend", "invent")
 NVFLARE = "fedce.engines.nvflare.theirs:NVFlareFedCE"
 WORTH = "worth"
 """The key of what each site gives, in the guarded run: the share that `fedce allocate` pays."""
-MOST_GAIN, LEAST_KEPT, MOST_LOSS = 0.10, 0.90, 0.01
-"""Aims of the guard: the most that an attacker gains, the least that the rare site keeps, the most that Dice loses."""
+MOST_GAIN, MOST_GAIN_OF_WORTH, MOST_OF_A_SEED = 0.25, 0.10, 0.15
+"""Aims: the most that an attacker gains of FedCE's shares, of worth on average, and of worth with any seed."""
+LEAST_KEPT, MOST_LOSS = 0.95, 0.01
+"""Aims: the least that the rare site keeps, and the most that Dice loses."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,7 @@ class Effect:
     gain: float
     """Increase of the attackers' share over their honest share, as a fraction of the honest share."""
     kept: float
-    """The part of its share that the honest rare site keeps."""
+    """The part of its share that the honest rare site keeps; of a clone, the site whose images it has."""
     dice: float
     """Change of the mean test Dice."""
     worst_gain: float
@@ -129,7 +131,8 @@ def effect(context: Context, method: Method, case: Case, shares: Shares = contri
         honest = context.result(config_of(context, method, seed, None, case.absent))
         attacked = context.result(config_of(context, method, seed, case))
         before, after = shares(honest), shares(attacked)
-        rare = max((site for site in before if site not in case.attackers), key=lambda site: before[site])
+        honest_sites = [site for site in before if site not in case.attackers]
+        rare = honest_sites[0] if attack_of(case.kind).clones else max(honest_sites, key=before.__getitem__)
         gains.append(sum(after[site] for site in case.attackers) / sum(before[site] for site in case.attackers) - 1)
         kept.append(after[rare] / before[rare])
         dice.append(fmean(attacked.dice.values()) - fmean(honest.dice.values()))
@@ -145,9 +148,9 @@ def evaluate(context: Context) -> Outcome:
         found[WORTH] = {case: effect(context, compared["guarded"], case, worth_of) for case in rows}
     table = Table(
         "attacks",
-        "Share gained by the attackers (%), share kept by the honest site with the highest share (%), and change "
-        "of the mean test Dice (points); each is compared with a run of the same method with honest sites only. Worth "
-        "is what each site gives to the others in the run of guarded FedCE.",
+        "Share gained by the attackers (%), share kept by the honest site with the highest share (%; where a site is "
+        "cloned, by that site), and change of the mean test Dice (points); each is compared with a run of the same "
+        "method with honest sites only. Worth is what each site gives to the others in the run of guarded FedCE.",
         [
             "attack",
             "attackers",
@@ -202,8 +205,9 @@ def _findings(found: Mapping[str, Mapping[Case, Effect]], rows: Sequence[Case], 
         tried = list(rows) if key == WORTH else countable
         effects = [found[key][case] for case in tried]
         best = max(tried, key=lambda case: found[key][case].gain)
+        most = MOST_GAIN_OF_WORTH if key == WORTH else MOST_GAIN
         sentences.append(
-            f"{title}: {_n(e.gain <= MOST_GAIN for e in effects)} attacks gain at most {_percent(MOST_GAIN)}; "
+            f"{title}: {_n(e.gain <= most for e in effects)} attacks gain at most {_percent(most)}; "
             f"the most successful gains {_percent(found[key][best].gain, '+')} ({_name(best)}). The rare site keeps at "
             f"least {_percent(LEAST_KEPT)} of its share in {_n(e.kept >= LEAST_KEPT for e in effects)}; the mean Dice "
             f"falls by at most {100 * MOST_LOSS:.0f} point in {_n(e.dice >= -MOST_LOSS for e in effects)}."
@@ -213,6 +217,14 @@ def _findings(found: Mapping[str, Mapping[Case, Effect]], rows: Sequence[Case], 
     sentences.append(
         f"With the guard, the highest gain of any seed is {_percent(guarded[worst].worst_gain, '+')} ({_name(worst)})."
     )
+    if WORTH in found:
+        of_a_seed = {case: found[WORTH][case].worst_gain for case in rows}
+        highest = max(rows, key=lambda case: of_a_seed[case])
+        sentences.append(
+            f"Of worth, {_n(gain <= MOST_OF_A_SEED for gain in of_a_seed.values())} attacks gain at most "
+            f"{_percent(MOST_OF_A_SEED)} with any seed; the most is {_percent(of_a_seed[highest], '+')} "
+            f"({_name(highest)})."
+        )
     lost = [case for case in tried if guarded[case].dice < -MOST_LOSS]
     if lost:
         sentences.append(

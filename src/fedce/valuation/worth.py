@@ -5,7 +5,7 @@ model the way of the others' updates. A site's own scores never enter what it gi
 than half of the others can't move it beyond the votes of the rest (docs/worth.md).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -18,7 +18,7 @@ from fedce.core.scoring import LEVEL
 Floats = NDArray[np.float64]
 By = Literal["all", "middle of others"]
 """Whose losses count: the mean of all scorers, or the median of the others' votes."""
-RULE = 3
+RULE = 4
 """The number of the rule by which worth follows from ballots; a run is checked by its own rule alone."""
 N_DRAWS = 2000
 LEAST_SCORE = 0.01
@@ -39,10 +39,23 @@ OTHER_RUNS = 0.005
 """Standard deviation, in log U, of what another training would say. Ballots of one run can't show it; it was chosen on
 the federations that may be looked at, so that intervals hold the truth there (docs/worth.md)."""
 
+NO_BALLOT = "no ballot was held in a round in which it had a weight; continue the run with it for more rounds"
+"""Why nothing is known of a site."""
+
 NO_WORTH: Mapping[str, Any] = dict.fromkeys(
     ("share", "low", "high", "value", "carried", "all", "matrix", "signal", "ballots")
 )
 """The entry of results.json if nothing was measured, without the reason."""
+
+
+def is_told(worth: Mapping[str, Any] | None) -> bool:
+    """Whether the sites differ by more than noise in what they give; `worth` is the entry of results.json."""
+    return worth is not None and (worth["signal"] or 0.0) >= LEAST_SIGNAL
+
+
+def measures_needs(algorithm: str) -> bool:
+    """Whether an algorithm's contributions are FedCE's, which say what a site needs."""
+    return algorithm.startswith("fedce")
 
 
 @dataclass(frozen=True)
@@ -95,9 +108,14 @@ class Held:
     """(ballots, sites, scorers): scores of the models without a site."""
     carried: Floats
     """(ballots, sites): how far a site's update carried the model the others' way; 0 if it had no part."""
+    there: NDArray[np.bool_]
+    """(ballots, sites): whether a site took part in the round; a site that did, and had no weight, gave nothing."""
 
     @classmethod
-    def of(cls, ballots: Sequence[Ballot], sites: Sequence[str]) -> "Held":
+    def of(
+        cls, ballots: Sequence[Ballot], sites: Sequence[str], present: Sequence[Collection[str]] | None = None
+    ) -> "Held":
+        """`present` are the sites that took part in each ballot's round; without it, all did."""
         scorers = sorted({scorer for ballot in ballots for scorer in ballot.scores})
         base = np.full((len(ballots), len(scorers)), np.nan)
         without = np.full((len(ballots), len(sites), len(scorers)), np.nan)
@@ -107,7 +125,8 @@ class Held:
             for scorer, scores in ballot.scores.items():
                 base[b, scorers.index(scorer)] = scores[0]
                 without[b, rows, scorers.index(scorer)] = scores[1:]
-        return cls(tuple(sites), tuple(scorers), base, without, carried)
+        there = np.array([[present is None or site in present[b] for site in sites] for b in range(len(ballots))])
+        return cls(tuple(sites), tuple(scorers), base, without, carried, there)
 
     @property
     def lost(self) -> Floats:
@@ -123,6 +142,15 @@ class Held:
     def is_own(self) -> NDArray[np.bool_]:
         """(sites, scorers): whether the scorer is the site itself."""
         return np.array([[site == scorer for scorer in self.scorers] for site in self.sites])
+
+
+def has_votes(ballot: Ballot) -> bool:
+    """Whether each model without a site was scored by enough others; a reference set needs no votes.
+
+    Where votes about some sites alone are missing, these sites could not be compared with the rest.
+    """
+    voters = ballot.scores.keys()
+    return REFERENCE in voters or all(len(voters - {site}) >= FEWEST_VOTES for site in ballot.without)
 
 
 def middle_of(votes: Floats) -> Floats:
@@ -173,17 +201,18 @@ def shares_of(values: Floats) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Votes:
-    """What scorers lose by each site: the mean over the ballots of log U(w) - log U(w without it), with its noise."""
+    """What scorers lose by each site: the mean over its ballots of log U(w) - log U(w without it), with its noise."""
 
     value: Floats
     noise: Floats
     """Variance: how far the ballots contradict each other, and what training again would change (`OTHER_RUNS`)."""
 
     @classmethod
-    def of(cls, by_ballot: Floats, weights: Floats) -> "Votes":
-        n, parts = len(weights), weights / weights.sum()
-        value = parts @ by_ballot
-        between = parts**2 @ (by_ballot - value) ** 2 * (n / (n - 1) if n > 1 else 1.0)
+    def of(cls, by_ballot: Floats, weights: Floats, there: NDArray[np.bool_]) -> "Votes":
+        parts = weights[:, None] * there
+        parts = parts / np.maximum(parts.sum(axis=0), np.finfo(float).tiny)
+        value, n = (parts * by_ballot).sum(axis=0), there.sum(axis=0)
+        between = (parts**2 * (by_ballot - value) ** 2).sum(axis=0) * np.where(n > 1, n / np.maximum(n - 1, 1), 1.0)
         return cls(value, between + OTHER_RUNS**2)
 
     @property
@@ -200,33 +229,35 @@ class Votes:
 
 @dataclass(frozen=True, eq=False)
 class Carried:
-    """Each site's share in carrying the model the others' way: the mean over the ballots, with its noise."""
+    """Each site's share in carrying the model the others' way: the mean over its ballots, with its noise."""
 
     share: Floats
     noise: Floats
 
     @classmethod
-    def of(cls, by_ballot: Floats) -> "Carried":
-        shares = shares_of(by_ballot)
-        n_ballots, n_sites = shares.shape
-        between = shares.var(axis=0, ddof=1) / n_ballots if n_ballots > 1 else np.zeros(n_sites)
-        return cls(shares.mean(axis=0), between + (OTHER_WAYS / n_sites) ** 2)
+    def of(cls, by_ballot: Floats, there: NDArray[np.bool_]) -> "Carried":
+        shares, n = shares_of(by_ballot), np.maximum(there.sum(axis=0), 1)
+        mean = np.where(there, shares, 0.0).sum(axis=0) / n
+        apart = np.where(there, (shares - mean) ** 2, 0.0).sum(axis=0)
+        between = np.where(n > 1, apart / np.maximum(n - 1, 1) / n, 0.0)
+        # Shares of rounds in which sites were away add up to more than 1.
+        return cls(mean / mean.sum(), between + (OTHER_WAYS / len(mean)) ** 2)
 
     def drawn(self, rng: np.random.Generator) -> Floats:
         found: Floats = self.share + rng.standard_normal((N_DRAWS, len(self.share))) * np.sqrt(self.noise)
         return np.maximum(found, 0.0)
 
 
-def combined(carried: Floats, votes: Floats, signal: float) -> Floats:
+def combined(carried: Floats, votes: Floats, signal: float, equal: Floats) -> Floats:
     """Shares from both measurements, (..., sites); votes are put on the scale of what is carried, by their signal.
 
-    >>> combined(np.array([0.4, 0.3, 0.3]), np.array([1.0, 1.0, 1.0]), 1.0).round(3).tolist()
+    `equal` are the shares of sites that give as much as each other.
+
+    >>> combined(np.array([0.4, 0.3, 0.3]), np.array([1.0, 1.0, 1.0]), 1.0, np.full(3, 1 / 3)).round(3).tolist()
     [0.533, 0.233, 0.233]
     """
-    n = carried.shape[-1]
     spread = carried.std(axis=-1, keepdims=True)
-    apart = (carried - 1 / n) + signal * spread * _standard(votes)
-    return shares_of(1 / n + STEEPNESS * apart)
+    return shares_of(equal + STEEPNESS * ((carried - equal) + signal * spread * _standard(votes)))
 
 
 def with_own_losses(share: Floats, held: Held, signal: float) -> Floats:
@@ -258,29 +289,53 @@ def left_to_learn(held: Held, reached: float) -> Floats:
     return found + LEAST_WEIGHT
 
 
-def worth_of(ballots: Sequence[Ballot], sites: Sequence[str], reached: float, seed: int) -> Worth:
-    """What each site gives by these ballots, at least one. `reached`: the best smoothed mean score of the run."""
-    held, rng, n = Held.of(ballots, sites), np.random.default_rng(seed), len(sites)
+@dataclass(frozen=True)
+class Attendance:
+    """Who took part when, and which names count as a whole site."""
+
+    present: Sequence[Collection[str]]
+    """The sites that took part in the round of each ballot."""
+    presence: Mapping[str, float]
+    """The part of all rounds in which a site took part; it multiplies what the site gives (core/presence.py)."""
+    counts: Mapping[str, float]
+    """1 for a site; a half each for two names whose updates are those of one site."""
+
+
+def worth_of(
+    ballots: Sequence[Ballot], sites: Sequence[str], reached: float, seed: int, attended: Attendance | None = None
+) -> Worth:
+    """What each site gives by these ballots, at least one. `reached`: the best smoothed mean score of the run.
+
+    A site is judged by the ballots of the rounds in which it took part, and paid for the rounds in which it did.
+    """
+    attended = attended or Attendance([sites] * len(ballots), {}, {})
+    held, rng = Held.of(ballots, sites, attended.present), np.random.default_rng(seed)
+    equal = shares_of(np.array([attended.counts.get(site, 1.0) for site in sites]))
     weights = left_to_learn(held, reached)
-    carried = Carried.of(held.carried)
-    to_others = Votes.of(gives(held, "middle of others"), weights)
-    raw = combined(carried.share, to_others.value, to_others.signal)
-    again = combined(carried.drawn(rng), to_others.drawn(rng), to_others.signal)
+    carried = Carried.of(held.carried, held.there)
+    to_others = Votes.of(gives(held, "middle of others"), weights, held.there)
+    raw = combined(carried.share, to_others.value, to_others.signal, equal)
+    again = combined(carried.drawn(rng), to_others.drawn(rng), to_others.signal, equal)
     spread = float(raw.var(ddof=1))
     signal = max(0.0, 1 - float(again.var(axis=0, ddof=1).mean()) / spread) if spread > 0 else 0.0
     kept = max(signal, LEAST_KEPT)
-    share = kept * raw + (1 - kept) / n
+    share = kept * raw + (1 - kept) * equal
     low, high = np.quantile(again, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
-    whole = with_own_losses(share, held, Votes.of(gives(held, "all"), weights).signal)
+    low, high = np.minimum(low, share), np.maximum(high, share)
+    whole = with_own_losses(share, held, Votes.of(gives(held, "all"), weights, held.there).signal)
     lost = _mean_known(held.lost, axis=0)
+    there = np.array([attended.presence.get(site, 1.0) for site in sites])
+    if np.any(there < 1) and float(share @ there) > 0:
+        paid = there / float(share @ there)
+        share, low, high, whole = share * paid, low * paid, np.minimum(high * paid, 1.0), shares_of(whole * there)
 
     def by_site(values: Floats) -> dict[str, float]:
         return dict(zip(sites, values.tolist(), strict=True))
 
     return Worth(
         share=by_site(share),
-        low=by_site(np.minimum(low, share)),
-        high=by_site(np.maximum(high, share)),
+        low=by_site(low),
+        high=by_site(high),
         value=by_site(np.nan_to_num(_mean_known(_mean_known(held.to_others, axis=0), axis=1))),
         carried=by_site(carried.share),
         whole=by_site(whole),

@@ -13,7 +13,7 @@ from fedce.present.meanings import meanings_of_amounts
 from fedce.present.pages import page
 from fedce.present.sentences import in_doubt
 from fedce.present.terms import terms_in_words
-from fedce.present.worth import disbelieved_lines
+from fedce.present.worth import vote_lines
 from fedce.questions.allocation import BY_WORTH, Payout, money
 from fedce.record.folder import RunFolder
 from fedce.record.verify import Checked
@@ -51,8 +51,8 @@ def write_allocation(
         summary=[
             *override(overridden),
             *summary(payouts, rule),
-            *(presence_lines(found.results) if rule == "contribution" else []),
-            *(disbelieved_lines(found.results) if rule in BY_WORTH else []),
+            *(presence_lines(found.results) if rule in ("contribution", *BY_WORTH) else []),
+            *(vote_lines(found.results) if rule in BY_WORTH else []),
             *in_doubt(found.doubt),
         ],
         rules=list(payouts),

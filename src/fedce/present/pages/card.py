@@ -10,7 +10,8 @@ from fedce.base.files import read_tensors
 from fedce.base.tables import BUILT_IN
 from fedce.data.shape import counted_as, in_words, spacing_of
 from fedce.present.columns import classes_of
-from fedce.present.worth import is_about_needs, is_told, shares_given
+from fedce.present.meanings import meanings_of_shares
+from fedce.present.worth import is_about_needs, shares_given, vote_lines, worth_sentences
 from fedce.record.entries import DataFacts
 from fedce.record.folder import RunFolder
 
@@ -104,11 +105,16 @@ def _shares(results: Mapping[str, Any]) -> list[tuple[str, str]]:
     """What each site gives and needs, if it was measured."""
     if not (given := shares_given(results)):
         return []
-    needs = results["contributions"]
-    both = ", ".join(f"{site} {100 * share:.0f} and {100 * needs[site]:.0f} %" for site, share in given.items())
+    needs, worth = results["contributions"], results["worth"]
+    both = ", ".join(
+        f"{site} {100 * share:.0f} ({100 * worth['low'][site]:.0f} to {100 * worth['high'][site]:.0f}) and "
+        f"{100 * needs[site]:.0f} %"
+        for site, share in given.items()
+    )
+    defined = [f"{name}: {what}" for name, what in meanings_of_shares(results, gives=True)]
     question = f"What each site gives, and {'what it needs' if is_about_needs(results) else 'its contribution'}"
-    doubt = "" if is_told(results) else " In what they give, the sites differ by no more than noise."
-    return [(question, f"{both}.{doubt}")]
+    said = [f"{both}; in brackets the 95 % interval of what it gives.", *worth_sentences(results), *vote_lines(results)]
+    return [(question, " ".join([*said, *defined]))]
 
 
 def _limits(config: Config, results: Mapping[str, Any], data: Mapping[str, DataFacts]) -> list[str]:
