@@ -1,12 +1,14 @@
 """The bench of worth: what is trained, and what is made of it."""
 
 import dataclasses
+from itertools import permutations
 
 import numpy as np
 import pytest
 
 from fedce.base.config import load
 from fedce.questions.jobs import Store
+from fedce.questions.value import value
 from fedce.studies import worth
 from fedce.studies.base import Context
 from fedce.studies.estimates import FEDCE, estimates_of
@@ -49,6 +51,30 @@ def test_one_federation_of_each_side_gives_a_page(context, outcome):
     } <= set(rows)
     assert [row[:2] for row in tables["whole"].rows] == [[FEDERATIONS[0].name, "no"], [FEDERATIONS[1].name, "yes"]]
     assert "On the 1 reported federations" in outcome.findings[0]
+
+
+def test_with_several_seeds_exact_shapley_values_stand_beside(tmp_path, monkeypatch):
+    data = {"scale": "tiny", "size": 32, "sites": ("site1", "site2", "site3", "site4")}
+    four = Federation("fundus6, instance norm", "fundus6", "instance", data=data)
+    context = Context(load(None, {**SMALL, "rounds": 3}), [0, 1], Store(tmp_path))
+    monkeypatch.setattr(worth, "DRAWN", (four,))
+    context.store.run(worth.trainings(context))
+    table = next(table for table in worth.evaluate(context).tables if table.name == "shapley")
+    found = {estimate: pearson for _, estimate, pearson in table.rows}
+    assert {"leave-one-out", "fedce", "images", "worth.all"} <= set(found)
+    # By hand, from the utilities of all sixteen coalitions.
+    short = worth._short(context, four)
+    utilities = value(short, "shapley", context.store).utilities
+    names = data["sites"]
+    drops = [utilities["+".join(names)] - utilities["+".join(n for n in names if n != site)] for site in names]
+    exact = []
+    for site in names:
+        gains = []
+        for order in permutations(names):
+            before = sorted(order[: order.index(site)])
+            gains.append(utilities["+".join(sorted([*before, site]))] - utilities["+".join(before)])
+        exact.append(np.mean(gains))
+    assert found["leave-one-out"] == pytest.approx(np.corrcoef(drops, exact)[0, 1])
 
 
 def test_ceilings_follow_from_the_seeds_of_each_truth():
