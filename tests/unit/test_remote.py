@@ -3,8 +3,10 @@
 import json
 from base64 import b64encode
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,13 +15,13 @@ from safetensors.numpy import load_file
 
 import fedce as package
 from fedce.base.config import load
-from fedce.base.errors import ConfigError, RunError
+from fedce.base.errors import ConfigError, ReplyError, RunError
 from fedce.base.identity import Identity, is_signed
 from fedce.base.keys import checked_key
 from fedce.base.tables import AlgorithmConfig
 from fedce.core.messages import Task
 from fedce.engines import remote
-from fedce.engines.joining import Event, Reports, Rules
+from fedce.engines.joining import Event, Known, Reports, Rules, check_is_no_second_name
 from fedce.engines.remote import RemoteEngine
 from fedce.engines.shared import Shelf
 from fedce.engines.starting import coordinate, execute
@@ -721,3 +723,21 @@ def test_a_site_that_refuses_to_score_trains_and_has_no_vote(tmp_path: Path, con
     changed["ballot"]["scores"]["site1"][1] = 0.5
     run.ledger_file.write_text("".join(f"{line}\n" for line in chained(entries)))
     assert any("vote of site1: the site signed other scores" in problem for problem in verify(run).problems)
+
+
+@pytest.mark.parametrize(
+    ("form", "reason"),
+    [
+        (SimpleNamespace(name="south", key="k1", fingerprint="f2"), "it has the key of 'north'"),
+        (SimpleNamespace(name="south", key="k2", fingerprint="f1"), "it has the same images as 'north'"),
+        (SimpleNamespace(name="south", key="k2", fingerprint="f3"), ""),
+        (SimpleNamespace(name="north", key="k1", fingerprint="f1"), ""),
+        (SimpleNamespace(name="south", key="k2", fingerprint="f2"), ""),
+    ],
+)
+def test_a_hospital_joins_under_one_name(form, reason):
+    """One that lost its key, and whose old name may no longer take part, may come back with its images."""
+    member = {name: SimpleNamespace(fingerprint=f"f{i}") for i, name in enumerate(("north", "west"), 1)}
+    known = {"north": Known("k1", member["north"]), "west": Known("k3", member["west"], gone="it withdrew")}
+    with pytest.raises(ReplyError, match=reason) if reason else nullcontext():
+        check_is_no_second_name(form, known)

@@ -85,12 +85,24 @@ def check_author(form: MemberForm | FingerprintForm, signed: Signed, nonce: str,
         raise ReplyError(f"{form.name!r} is not among the members")
 
 
+def check_is_no_second_name(form: MemberForm, known: Mapping[str, Known]) -> None:
+    """A hospital takes part once: under two names it would be paid twice."""
+    for name, other in known.items():
+        if name == form.name:
+            continue
+        if other.key == form.key:
+            raise ReplyError(f"it has the key of {name!r}; give each site a key of its own (fedce keys)")
+        if other.member.fingerprint == form.fingerprint and not other.gone:
+            raise ReplyError(f"it has the same images as {name!r}; a hospital joins under one name")
+
+
 def check_member(form: MemberForm, known: Mapping[str, Known], rules: Rules, n_channels: int) -> None:
     """The site is the one that it was, may still take part, and has data that fit the experiment and the others."""
     before, its = known.get(form.name), form.member
     if (expected := key_of(form.name, known, rules)) and form.key != expected:
         whose = f"member {form.name!r}" if rules.members.get(form.name) else f"site {form.name!r} that joined before"
         raise ReplyError(f"it has another key than the {whose}")
+    check_is_no_second_name(form, known)
     if (version := form.versions.get("fedce")) != rules.version:
         raise ReplyError(f"it runs fedce {version}, the server {rules.version}; all need the same")
     if before is not None and before.gone:
