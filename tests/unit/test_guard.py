@@ -11,10 +11,10 @@ from fedce.core.credit import Account, Credit
 from fedce.core.messages import Reply
 from fedce.core.params import Params, gram, sketch
 from fedce.guard import Guarded
-from fedce.guard.evidence import KEPT, Claim, Updates, sketches_with
+from fedce.guard.evidence import KEPT, Claim, Related, Updates, sketches_with
 from fedce.guard.guarded import GuardedTerms, believed_novelty
 from fedce.guard.signs import Signs, look
-from fedce.guard.verdicts import Verdict, suspects_after
+from fedce.guard.verdicts import Verdict, related_with, suspects_after
 from support import layout, params
 
 N = 4000
@@ -507,22 +507,44 @@ def test_agreement_is_with_the_others_and_needs_a_direction():
 
 
 def test_the_mean_agreement_is_of_the_first_five_rounds():
-    def mean(round_no, before):
-        claims = {"a": Claim(0.5, None, (), mean_agreement=before)}
+    def mean(round_no, n, before):
+        claims = {"a": Claim(0.5, None, (), related=Related(n, before))}
         return seen(np.eye(3), claims=claims, round_no=round_no)["a"].mean_agreement
 
-    assert mean(0, None) == 0
-    assert mean(2, 0.6) == pytest.approx(0.4)  # Twice 0.6, and 0 now.
-    assert mean(4, 0.5) == pytest.approx(0.4)
-    assert mean(5, 0.5) is None
-    assert mean(2, None) is None  # It came later.
+    assert mean(0, 0, 0.0) == 0
+    assert mean(2, 2, 0.6) == pytest.approx(0.4)  # Twice 0.6, and 0 now.
+    assert mean(4, 4, 0.5) == pytest.approx(0.4)
+    assert mean(5, 5, 0.5) is None
+    assert mean(2, 0, 0.0) is None  # It came later.
+    assert mean(6, 4, 0.5) == pytest.approx(0.4)  # It was away twice.
+    assert mean(10, 4, 0.5) is None
+
+
+def test_staying_away_once_is_not_enough_to_be_related_to_nobody():
+    """The others' first rounds are over; this site's fifth is compared with what they had."""
+    claims = {site: Claim(0.5, None, (), related=Related(5, 0.4)) for site in "bcdef"}
+    late = {"a": Claim(0.5, None, (), related=Related(4, 0.01)), **claims}
+    found = seen(np.eye(6), claims=late, round_no=5)
+    assert found["a"].relation == pytest.approx(0.02)
+    assert found["a"].is_settled
+    assert found["a"].is_unrelated
+    assert found["b"].relation is None
+
+
+def test_the_first_rounds_are_remembered_while_a_site_is_away():
+    agreed = {site: Verdict(None, Signs(length=1.0, mean_agreement=0.3)) for site in "ab"}
+    once = related_with({}, agreed)
+    assert related_with(once, {"b": Verdict(None, Signs(length=1.0, mean_agreement=0.2))}) == {
+        "a": Related(1, 0.3),
+        "b": Related(2, 0.2),
+    }
 
 
 def test_relation_is_a_part_of_the_others_mean_agreement():
     def relation(*means, suspects=()):
         """Of the first of sites whose mean agreements after the third round, with 0 in it, are these."""
-        before = [None if mean is None else mean * 3 / 2 for mean in means]
-        claims = {site: Claim(0.5, None, (), mean_agreement=mean) for site, mean in zip("abcdef", before, strict=False)}
+        before = [Related() if mean is None else Related(2, mean * 3 / 2) for mean in means]
+        claims = {site: Claim(0.5, None, (), related=one) for site, one in zip("abcdef", before, strict=False)}
         return seen(np.eye(len(means)), claims=claims, suspects=suspects, round_no=2)["a"].relation
 
     assert relation(0.1, 0.2, 0.4) == pytest.approx(0.25)  # Of two others the higher.
@@ -534,7 +556,10 @@ def test_relation_is_a_part_of_the_others_mean_agreement():
 
 
 def test_five_rounds_settle_a_relation():
-    assert [seen(np.eye(3), round_no=k)["a"].is_settled for k in range(2, 6)] == [False, False, True, True]
+    def settled(n: int) -> bool:
+        return seen(np.eye(3), claims={"a": Claim(0.5, None, (), related=Related(n, 0.1))}, round_no=n)["a"].is_settled
+
+    assert [settled(n) for n in range(2, 6)] == [False, False, True, True]
 
 
 STRAIGHT = at(0, 0, 0)

@@ -22,8 +22,9 @@ Sketches = Mapping[str, NDArray[np.float32]]
 STILL = 1e-5
 """An update shorter than this part of the round's median length counts as no update: it is lost in rounding. A
 site with nothing but negatives comes to 0.001."""
-EARLY = 5
-"""During this many first rounds, honest updates roughly agree."""
+EARLY, LATEST = 5, 10
+"""During the first rounds, EARLY of them, honest updates roughly agree. A site that was away in some of them is judged
+by its own first five, up to the tenth round: else staying away once would be enough not to be judged."""
 LEAST_AGREEMENT = 0.05
 """If the others' median agreement is less than this, they don't agree."""
 ROUNDS_TO_RELATE = 5
@@ -53,6 +54,14 @@ KEPT = 20
 
 
 @dataclass(frozen=True)
+class Related:
+    """How far a site's updates agreed with the others' in its first rounds."""
+
+    n_rounds: int = 0
+    mean: float = 0.0
+
+
+@dataclass(frozen=True)
 class Claim:
     """What a site claims about its validation images, and what was known of the site before."""
 
@@ -62,8 +71,8 @@ class Claim:
     last_error: float | None = None
     was_uniform: bool = False
     """Whether resampled cases also gave one single error in the round before."""
-    mean_agreement: float | None = None
-    """The site's mean agreement with the others, up to the last round."""
+    related: Related = Related()
+    """The site's agreement with the others in its first rounds, up to the last one."""
     rounds_alike: Mapping[str, int] = field(default_factory=dict)
     """Sites alike this one, and for how many rounds in a row, up to the last round."""
     opposites: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
@@ -213,19 +222,23 @@ class Opinions:
 
     @cached_property
     def _heard_means(self) -> "Known":
-        return Known.of({self.updates.sites[i]: self.means[self.updates.sites[i]] for i in self.voices})
+        return Known.of({self.updates.sites[i]: self._mean(self.updates.sites[i]) for i in self.voices})
 
     @cached_property
     def means(self) -> dict[str, float | None]:
         """Mean of `agreements` over all rounds so far."""
         claims, round_no = self.updates.claims, self.updates.round_no
         return {
-            site: _mean_so_far(claims[site].mean_agreement, agreement, round_no)
-            for site, agreement in self.agreements.items()
+            site: _mean_so_far(claims[site].related, agreement, round_no) for site, agreement in self.agreements.items()
         }
 
     def relation(self, site: str) -> float | None:
         return _relation(self.means[site], self._heard_means.without(site))
+
+    def _mean(self, site: str) -> float | None:
+        """The mean up to this round; of a site whose first rounds are over, their mean."""
+        related = self.updates.claims[site].related
+        return related.mean if related.n_rounds >= EARLY else self.means[site]
 
 
 @dataclass(frozen=True)
@@ -285,11 +298,12 @@ def _agreement(cosines: NDArray[np.float64], voices: Sequence[int], i: int) -> f
     return float(others[len(others) // 2]) if len(others) > 1 else None
 
 
-def _mean_so_far(before: float | None, now: float | None, round_no: int) -> float | None:
-    """Mean agreement of a site that was present from the first round on; None after the first rounds of a run."""
-    if now is None or round_no >= EARLY or (round_no and before is None):
+def _mean_so_far(before: Related, now: float | None, round_no: int) -> float | None:
+    """Mean agreement over a site's first rounds; None after them, and of a site that was not there at first."""
+    n = before.n_rounds
+    if now is None or n >= EARLY or round_no >= LATEST or (round_no and not n):
         return None
-    return ((before or 0.0) * round_no + now) / (round_no + 1)
+    return (before.mean * n + now) / (n + 1)
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,18 @@ from fedce.core.recorded import Facts
 from fedce.core.weights import normalise
 from fedce.core.wrapping import Wrapping, of_inner
 from fedce.guard.claims import Book, Books, squared_distances
-from fedce.guard.evidence import Claim, Updates, sketches_with
+from fedce.guard.evidence import Claim, Related, Updates, sketches_with
 from fedce.guard.names import Attendance
 from fedce.guard.signs import Signs, look
-from fedce.guard.verdicts import Verdict, believed_errors, books_of, lengths_with, suspects_after, with_bounds
+from fedce.guard.verdicts import (
+    Verdict,
+    believed_errors,
+    books_of,
+    lengths_with,
+    related_with,
+    suspects_after,
+    with_bounds,
+)
 
 PROBATION = 5
 """Number of rounds after which the guard knows a site."""
@@ -46,6 +54,8 @@ class GuardState:
     """What each site claimed so far beyond what its own score says."""
     lengths: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     """Lengths of each site's last updates that were used, in medians of their rounds."""
+    related: Mapping[str, Related] = field(default_factory=dict)
+    """Each site's agreement with the others in its first rounds."""
     attendance: Attendance = field(default_factory=lambda: Attendance({}, {}))
     """Who took part when, and which names continue the updates of a name that is then absent."""
     verdicts: Mapping[str, Verdict] = field(default_factory=dict)
@@ -115,7 +125,7 @@ class Guarded(Wrapping):
         sketches = sketches_with(own.sketches, updates, sketch(state.params.trainable))
         products = answers.products if len(answers) <= MANY else inner_products_of(list(wide.values()))
         attendance = own.attendance.with_round(state.round_no, sketches, list(wide))
-        claims = {reply.site: claim_of(reply, own.verdicts.get(reply.site)) for reply in answers}
+        claims = {reply.site: claim_of(reply, own) for reply in answers}
         entered = {site: state.rho.get(site, 0.0) for site in answers.sites}
         signs = look(
             Updates(
@@ -211,6 +221,7 @@ class Guarded(Wrapping):
             self._moved(answers.sites, found.products, entering),
             books_of(state.own.books, found.verdicts),
             lengths_with(state.own.lengths, found.verdicts),
+            related_with(state.own.related, found.verdicts),
             found.attendance,
             found.verdicts,
         )
@@ -326,16 +337,16 @@ def _novelty_in(last: Verdict | None) -> float | None:
     return last.signs.novelty if last else None
 
 
-def claim_of(reply: Reply, last: Verdict | None) -> Claim:
-    """What a reply claims, with what was known of the site in the round before."""
-    claim = Claim(reply.score, reply.error_without, reply.error_replicates)
-    if last is None:
+def claim_of(reply: Reply, own: GuardState) -> Claim:
+    """What a reply claims, with what was known of the site before."""
+    related = own.related.get(reply.site, Related())
+    claim = Claim(reply.score, reply.error_without, reply.error_replicates, related=related)
+    if (last := own.verdicts.get(reply.site)) is None:
         return claim
     return replace(
         claim,
         last_error=last.err,
         was_uniform=last.signs.uniform,
-        mean_agreement=last.signs.mean_agreement,
         rounds_alike=last.signs.rounds_alike,
         opposites=last.signs.opposites,
     )

@@ -104,7 +104,9 @@ class Signs:
         default=None,
     )
     """`mean_agreement` divided by the other sites' median `mean_agreement`."""
-    is_settled: bool = seen(Updates, lambda updates, site: updates.round_no >= ROUNDS_TO_RELATE - 1, default=False)
+    is_settled: bool = seen(
+        Updates, lambda updates, site: updates.claims[site].related.n_rounds >= ROUNDS_TO_RELATE - 1, default=False
+    )
     """Whether `mean_agreement` is over enough rounds not to be near zero by chance."""
     novelty: float | None = None
     """Eq. 2 as the server measures it, if sites measure it themselves."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from fedce.core.recorded import Facts, Flag
 from fedce.guard.claims import Book, Books, books_after, most_believed
-from fedce.guard.evidence import KEPT
+from fedce.guard.evidence import KEPT, Related
 from fedce.guard.signs import CONTRADICTION, Signs
 
 
@@ -92,6 +92,13 @@ def lengths_with(
     now = {site: verdict.signs.length for site, verdict in verdicts.items() if verdict.trust > 0}
     longer = {site: (*before.get(site, ()), length)[-KEPT:] for site, length in now.items()}
     return {**{site: tuple(lengths) for site, lengths in before.items()}, **longer}
+
+
+def related_with(before: Mapping[str, Related], verdicts: Mapping[str, Verdict]) -> dict[str, Related]:
+    """The sites' agreement in their first rounds so far, and with this round."""
+    now = {site: mean for site, verdict in verdicts.items() if (mean := verdict.signs.mean_agreement) is not None}
+    n = {site: before.get(site, Related()).n_rounds for site in now}
+    return {**before, **{site: Related(n[site] + 1, mean) for site, mean in now.items()}}
 
 
 def suspects_after(before: Sequence[str], verdicts: Mapping[str, Verdict]) -> tuple[str, ...]:
