@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedce.valuation.worth import NO_BALLOT, is_told, measures_needs
+from fedce.valuation.worth import MOST_NAMED, NO_BALLOT, is_told, measures_needs, some_of
 
 
 def shares_given(results: Mapping[str, Any]) -> Mapping[str, float]:
@@ -51,12 +51,16 @@ def worth_sentences(results: Mapping[str, Any]) -> list[str]:
 def vote_lines(results: Mapping[str, Any]) -> list[str]:
     """Whose votes about the others are missing or do not count, and whom no vote is about."""
     worth = results.get("worth") or {}
+    quiet = worth.get("no_votes", {})
     silent = [
         f"{site} did not say in {n} ballot{'' if n == 1 else 's'} what it loses without the others; the ledger has the "
         "reason."
-        for site, n in worth.get("no_votes", {}).items()
+        for site, n in list(quiet.items())[:MOST_NAMED]
     ]
-    unmeasured = [f"What {site} gives was not measured: {NO_BALLOT}." for site in worth.get("unmeasured", [])]
+    if len(quiet) > MOST_NAMED:
+        silent.append(f"Nor did {len(quiet) - MOST_NAMED} more, in some ballots.")
+    late = worth.get("unmeasured", [])
+    unmeasured = [f"What {some_of(late)} gives was not measured: {NO_BALLOT}."] if late else []
     return [*map(disbelieved, worth.get("not_believed", [])), *silent, *unmeasured]
 
 

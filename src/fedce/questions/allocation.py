@@ -7,7 +7,7 @@ from itertools import combinations
 from typing import Any
 
 from fedce.base.errors import ConfigError, RunError, nearest
-from fedce.valuation.worth import is_told
+from fedce.valuation.worth import is_told, some_of
 
 CENT = Decimal("0.01")
 RULES = ("worth", "contribution", "samples", "equal", "mix")
@@ -71,7 +71,8 @@ def doubts_of(rule: str, results: Mapping[str, Any]) -> list[str]:
         return []
     doubts = []
     if rule in BY_WORTH:
-        doubts += [f"what {site} gives was not measured" for site in results["worth"].get("unmeasured", [])]
+        if unmeasured := results["worth"].get("unmeasured"):
+            doubts.append(f"what {some_of(unmeasured)} gives was not measured")
         if not is_told(results["worth"]):
             doubts.append("the sites differ by no more than noise in what they give to each other")
         elif not any_apart(results["worth"]):

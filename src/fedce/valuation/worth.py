@@ -41,6 +41,8 @@ the federations that may be looked at, so that intervals hold the truth there (d
 
 NO_BALLOT = "no ballot was held in a round in which it had a weight; continue the run with it for more rounds"
 """Why nothing is known of a site."""
+MOST_NAMED = 5
+"""Among thousands of sites a sentence names this many."""
 
 NO_WORTH: Mapping[str, Any] = dict.fromkeys(
     ("share", "low", "high", "value", "carried", "all", "matrix", "signal", "ballots")
@@ -51,6 +53,16 @@ NO_WORTH: Mapping[str, Any] = dict.fromkeys(
 def is_told(worth: Mapping[str, Any] | None) -> bool:
     """Whether the sites differ by more than noise in what they give; `worth` is the entry of results.json."""
     return worth is not None and (worth["signal"] or 0.0) >= LEAST_SIGNAL
+
+
+def some_of(sites: Sequence[str]) -> str:
+    """The first of some sites' names, and how many more there are.
+
+    >>> some_of(["north", "south"]), some_of([f"site{i}" for i in range(9)])
+    ('north, south', 'site0, site1, site2, site3, site4 and 4 more')
+    """
+    more = len(sites) - MOST_NAMED
+    return ", ".join(sites[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def measures_needs(algorithm: str) -> bool:
