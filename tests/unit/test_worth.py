@@ -65,7 +65,7 @@ def ran(tmp_path_factory) -> RunFolder:
 
 def test_ballots_are_held_when_they_are_due(ran):
     assert [done.round_no + 1 for done in ran.rounds() if done.ballot] == [2, 4, 6]
-    assert rounds_due(Ballots(40), 6) == [3, 6, 9, 12, 15, 18]
+    assert rounds_due(Ballots(40), 6) == [4, 8, 12, 16, 20]
     assert rounds_due(Ballots(3), 6) == [1, 2, 3]
     assert rounds_due(Ballots(10, every=1), 3) == []
     assert rounds_due(Ballots(10, every=0), 6) == []
@@ -74,11 +74,11 @@ def test_ballots_are_held_when_they_are_due(ran):
 
 def test_a_site_that_joins_late_has_ballots_late():
     known = dict.fromkeys("abcde", 3)
-    assert Ballots(40).is_due(29, list("abcdef"), known)
-    assert not Ballots(40).is_due(30, list("abcdef"), known)
-    assert not Ballots(40).is_due(29, list("abcde"), known)
-    assert not Ballots(40).is_due(29, list("abcdef"), {**known, "f": 3})
-    assert not Ballots(40, draws=True).is_due(29, list("abcdef"), known)
+    assert Ballots(40).is_due(27, list("abcdef"), known)
+    assert not Ballots(40).is_due(28, list("abcdef"), known)
+    assert not Ballots(40).is_due(29, list("abcde"), known), "five sites, all of which are known"
+    assert not Ballots(40).is_due(27, list("abcdef"), {**known, "f": 3})
+    assert not Ballots(40, draws=True).is_due(27, list("abcdef"), known)
 
 
 def test_the_models_on_a_ballot_are_the_means_of_the_others():
@@ -469,9 +469,10 @@ def test_a_longer_update_carries_no_more(factor):
 def test_over_a_run_a_site_scores_about_one_model_a_round(n_rounds, n_sites):
     n_held = len(rounds_due(Ballots(n_rounds), n_sites))
     assert n_held >= min(3, n_rounds)
-    # The model itself is scored in any case; beside it, a ballot has a model without each site, and the decoy.
-    if n_rounds >= 6 * (n_sites + 1):
-        assert 0.75 <= n_held * (n_sites + DECOY) / n_rounds <= 1.35
+    # The model itself is scored in any case; beside it, a ballot has a model without each site, and the decoy. With one
+    # model of 0.12 rounds (benchmarks/RESULTS.md), worth costs less than 15 % of a run.
+    if n_rounds >= 6 * (n_sites + 2):
+        assert 0.75 <= n_held * (n_sites + DECOY) / n_rounds <= 1.05
 
 
 def test_shares_of_nothing_are_equal():

@@ -379,7 +379,7 @@ class WorthConfig(Table):
 
     every: Annotated[int, Field(ge=0)] | None = None
     """Measure in every round whose number is a multiple of this; 0: never; unset: in the first half of the rounds, so
-    that on average each site scores little more than one model more in a round."""
+    that over the whole run each site scores about one model more in a round."""
     reference: str | None = None
     """A labelled folder at the coordinator. If set, the coordinator scores the models on its images, and no site is
     asked to score."""

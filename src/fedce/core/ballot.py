@@ -11,6 +11,7 @@ from math import sqrt
 import numpy as np
 
 from fedce.base.config import Config
+from fedce.core.decoys import DECOY
 from fedce.core.params import Params, gram, leave_out
 
 FEWEST_SITES = 4
@@ -74,15 +75,15 @@ def usual_end(n_rounds: int) -> int:
 
 
 def usual_step(n_rounds: int, n_sites: int) -> int:
-    """Rounds between two ballots. A ballot has n + 2 models, of which the common one is scored in any case.
+    """Rounds between two ballots, so that over the whole run a site scores one model more in a round, or less.
 
-    With ballots in half of the rounds, a site so scores about one model more in a round of the whole run. Short runs
-    hold three ballots all the same.
+    A ballot has a model without each site and a decoy (the common model is scored in any case), and ballots are held in
+    half of the rounds. Short runs hold three ballots all the same.
 
     >>> usual_step(100, 6), usual_step(12, 6), usual_step(3, 6)
-    (3, 2, 1)
+    (4, 2, 1)
     """
-    return max(min((n_sites + 1) // 2, usual_end(n_rounds) // FEWEST_BALLOTS), 1)
+    return max(min((n_sites + DECOY + 1) // 2, usual_end(n_rounds) // FEWEST_BALLOTS), 1)
 
 
 @dataclass(frozen=True)
