@@ -82,7 +82,7 @@ def faults():
         torch.ones(12 * 2**20)
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 faults()
-print(faults())
+print(min(faults() for _ in range(5)))  # The system may take pages back at any time.
 """
 
 
