@@ -7,7 +7,7 @@ version does not know are allowed and kept: other versions write more.
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, PrivateAttr, ValidationError, model_validator
+from pydantic import Field, PrivateAttr, ValidationError
 
 from fedce.base.errors import RunError, first_problem
 from fedce.base.ranges import Images, Loss, Replicates, Score, Seconds
@@ -183,13 +183,6 @@ class Round(Line):
     drawn: Mapping[str, str] | None = None
     """If the round is drawn for an audit: the files that the coordinator keeps of it, with their digests."""
     notes: list[str]
-
-    @model_validator(mode="after")
-    def _ballot_is_about_its_sites(self) -> Self:
-        about = self.ballot.without if self.ballot else []
-        if strangers := [site for site in about if site not in self.sites]:
-            raise ValueError(f"the ballot is about {strangers[0]}, which is not among the round's sites")
-        return self
 
     @property
     def facts(self) -> Mapping[str, Facts]:

@@ -134,8 +134,9 @@ def counts_of(rounds: Sequence[Round]) -> dict[str, float]:
 
 def as_one_site(ballot: Ballot, done: Round, counts: Mapping[str, float]) -> Ballot:
     """The ballot with what twins carried as that of one site, also in rounds before the guard could tell."""
-    carried = {site: value * min(1.0, counts[site] / done.sites[site].trust) for site, value in ballot.carried.items()}
-    return replace(ballot, carried=carried)
+    then = {site: facts.trust for site, facts in done.sites.items() if facts.trust > 0}
+    parts = {site: min(1.0, counts[site] / trust) for site, trust in then.items()}
+    return replace(ballot, carried={site: value * parts.get(site, 1.0) for site, value in ballot.carried.items()})
 
 
 def _too_few_ballots(config: Config, ledger: Ledger, n_held: int, n_usable: int) -> str:
@@ -157,8 +158,8 @@ def _too_few_ballots(config: Config, ledger: Ledger, n_held: int, n_usable: int)
 
 
 def scored_in(done: Round) -> Scored | None:
-    """A round's ballot with what its decoy was made of; None without a decoy."""
-    if done.ballot is None or not done.ballot.decoy:
+    """A round's ballot with what its decoy was made of; None without a decoy, or in a forged ledger."""
+    if done.ballot is None or not done.ballot.decoy or not done.sites.keys() >= set(done.ballot.without):
         return None
     return Scored(done.ballot.ballot, done.round_no, {site: done.sites[site].weight for site in done.ballot.without})
 
