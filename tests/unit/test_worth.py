@@ -230,7 +230,7 @@ def test_sites_that_do_not_vote_are_named_and_can_not_raise_anybody(ran, tmp_pat
         assert "3 of 3 ballots have fewer than 3 votes about some site" in few["reason"]
         lines = vote_lines({"worth": few})
         assert [line.split()[0] for line in lines[:5]] == list(silent)[:5]
-    assert lines[5] == "Nor did 1 more, in some ballots."
+    assert lines[5] == "1 more of the sites that were asked did not say it in some ballots."
 
 
 def test_a_site_that_no_ballot_is_about_has_no_worth(ran, tmp_path):

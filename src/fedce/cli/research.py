@@ -126,9 +126,7 @@ def _candidate(
         found = candidacy(run, folder, rounds, seeds, store, display.notice)
         place = out or target / f"candidate-{folder.resolve().name}.json"
         write_sealed(place, found.as_dict())
-        display.show(
-            *candidate_table(found), found.sentence, *([found.basis] if found.basis else []), found.at_candidate
-        )
+        display.show(*candidate_table(found), *filter(None, (found.sentence, found.basis, found.at_candidate)))
         display.notice(f"written to {place}")
     if as_json:
         echo_json(found.as_dict())

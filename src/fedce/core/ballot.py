@@ -139,5 +139,5 @@ def weighed_in(rho: Mapping[str, float], sites: Iterable[str]) -> list[str]:
 
 def models_without(mean: Params, models: Mapping[str, Params], rho: Mapping[str, float]) -> dict[str, Params]:
     """The common model without each site that has a part in it."""
-    weighed = weighed_in(rho, models)
+    weighed = set(weighed_in(rho, models))
     return {site: leave_out(mean, rho[site], model) for site, model in models.items() if site in weighed}

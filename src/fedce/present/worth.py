@@ -58,7 +58,7 @@ def vote_lines(results: Mapping[str, Any]) -> list[str]:
         for site, n in list(quiet.items())[:MOST_NAMED]
     ]
     if len(quiet) > MOST_NAMED:
-        silent.append(f"Nor did {len(quiet) - MOST_NAMED} more, in some ballots.")
+        silent.append(f"{len(quiet) - MOST_NAMED} more of the sites that were asked did not say it in some ballots.")
     late = worth.get("unmeasured", [])
     unmeasured = [f"What {some_of(late)} gives was not measured: {NO_BALLOT}."] if late else []
     return [*map(disbelieved, worth.get("not_believed", [])), *silent, *unmeasured]
